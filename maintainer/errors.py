@@ -1,0 +1,82 @@
+"""The errors of the package, and the exit code of the command line for each.
+
+    MaintainerError                 1   anything that failed and says so
+    ├── UsageError                  2   bad arguments, configuration or input; not a table
+    │   └── NotATable               2   nothing that looks like a table at this place
+    ├── CorruptFile                 3   bytes that are not what they claim to be
+    ├── CorruptTable                3   files that contradict one another
+    ├── CommitConflict              4   another commit changed what this one builds on
+    │   └── CommitStateUnknown      4   a publish may or may not have happened
+    ├── StorageError                5   the store cannot be reached, or denies, or is full
+    └── Unsupported                 7   a table kind, format version or option that is refused
+
+An error says what was being done, to which table, bucket or file, what was wrong, and what the reader can do.
+"""
+
+from __future__ import annotations
+
+
+class MaintainerError(Exception):
+    """Anything this package raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(MaintainerError):
+    """The caller asked for something that cannot be asked for."""
+
+    exit_code = 2
+
+
+class NotATable(UsageError):
+    """There is no table at the given place."""
+
+
+class CorruptFile(MaintainerError):
+    """A file does not hold what its format or the metadata that names it says.
+
+    Decoders are pure and do not know where their bytes came from: they raise with an empty `path`, and whoever read the
+    bytes re-raises `error.at(path)`.
+    """
+
+    exit_code = 3
+
+    def __init__(self, reason: str, *, path: str = "", offset: int | None = None) -> None:
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+        where = path or "bytes"
+        at = "" if offset is None else f" at offset {offset}"
+        super().__init__(f"{where}: corrupt{at}: {reason}")
+
+    def at(self, path: str) -> CorruptFile:
+        """The same error, naming the file."""
+        return type(self)(self.reason, path=self.path or path, offset=self.offset)
+
+
+class CorruptTable(MaintainerError):
+    """The files of a table contradict one another (a missing file, two overlapping files of one level, …)."""
+
+    exit_code = 3
+
+
+class CommitConflict(MaintainerError):
+    """Another commit changed what this one builds on; nothing was published."""
+
+    exit_code = 4
+
+
+class CommitStateUnknown(CommitConflict):
+    """A publish was sent and its outcome could not be learned; none of its files were deleted."""
+
+
+class StorageError(MaintainerError):
+    """The store cannot be reached, refuses access, or is full."""
+
+    exit_code = 5
+
+
+class Unsupported(MaintainerError):
+    """A table kind, format version or option that this package refuses; nothing was written."""
+
+    exit_code = 7

@@ -1,0 +1,1 @@
+"""Frozen values that the other rooms speak in; no behaviour with I/O."""
