@@ -1,0 +1,1 @@
+"""Keeps Apache Paimon primary-key tables compacted and fully indexed, without a JVM."""
