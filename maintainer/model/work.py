@@ -1,0 +1,101 @@
+"""Work: what should happen to one bucket (decided by planning), and the result of an attempt at it. Plain values without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from maintainer.model.bucket import BucketState
+from maintainer.model.commit import CommitMessage
+from maintainer.model.files import DataFileMeta
+
+
+class WorkKind(StrEnum):
+    COMPACT = "compact"
+    """Files are merged into new ones."""
+    UPGRADE = "upgrade"
+    """Files only move to another level (deletion vectors of older files may change)."""
+    REWRITE_APPEND = "rewrite-append"
+    """APPEND files above level 0 are rewritten where they are, so that indexes may cover them (decision 5)."""
+    INDEX = "index"
+    """Only index groups are built or dropped."""
+
+
+@dataclass(frozen=True)
+class CompactionUnit:
+    """Files of one bucket to be compacted together (spec 04 §3): in order of age, newest run first; `file_rewrite` rewrites each on its own."""
+
+    output_level: int
+    files: tuple[DataFileMeta, ...]
+    file_rewrite: bool = False
+
+
+@dataclass(frozen=True, order=True)
+class Rebuild:
+    """An index group that the work is expected to build."""
+
+    column: str
+    level: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """One decision of the planner: everything an executor needs besides the table's schema and storage.
+
+    `unit` is None for WorkKind.INDEX. `rewrite_append`: rewrite APPEND files instead of upgrading them. `second_round`: after the unit, pick
+    once more from the state that it leaves (spec 04 §9.4). `rebuilds` are what planning expects; execution rebuilds what really changed.
+    Estimates are in bytes.
+    """
+
+    kind: WorkKind
+    bucket: BucketState
+    reason: str
+    unit: CompactionUnit | None = None
+    rewrite_append: bool = True
+    second_round: bool = True
+    rebuilds: tuple[Rebuild, ...] = ()
+    estimated_bytes: int = 0
+    estimated_memory: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All work that a table needs in one snapshot; `idle_reason` says why there is none."""
+
+    table: str
+    snapshot_id: int | None
+    snapshot_uuid: str | None
+    schema_id: int
+    work: tuple[Work, ...]
+    idle_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class IndexFailure:
+    """A (definition, level) whose payload could not be built; it stays uncovered and the data commits (decision 8)."""
+
+    column: str
+    level: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What executing one work item produced.
+
+    `deletion_file` is the name of the bucket's deletion-vector file that the work was computed from (None: there was none); committing checks
+    that it is still the current one. `created` are the paths, relative to the table, that this attempt wrote.
+    """
+
+    table: str
+    snapshot_id: int
+    snapshot_uuid: str | None
+    schema_id: int
+    kind: WorkKind
+    reason: str
+    deletion_file: str | None
+    message: CommitMessage
+    created: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[IndexFailure, ...] = ()
