@@ -1,15 +1,13 @@
-"""Options, hypothesis profiles and the peers of the suite.
+"""Options and hypothesis profiles of the suite, and the closing word on the peers.
 
-`--long` runs the tests marked long and raises the counts of campaigns (`tests.support.campaign`). A test that asks for one of the fixtures
-`pypaimon`, `pypaimon_rust` or `java` is skipped, with the reason, where that peer is missing; the closing summary counts what ran.
+`--long` runs the tests marked long and raises the counts of campaigns (`tests.support.campaign`).
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
-from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +16,8 @@ from tests.support import campaign, peers
 
 settings.register_profile("short", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", max_examples=1000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+
+_asked_by_workers: Counter[str] = Counter()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,48 +37,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="a long campaign; run it with --long"))
 
 
-@pytest.fixture
-def pypaimon(record_property: Callable[[str, object], None]) -> ModuleType:
-    """The Python peer, `pypaimon`."""
-    return _module("pypaimon", record_property)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peers"] = dict(peers.asked)
 
 
-@pytest.fixture
-def pypaimon_rust(record_property: Callable[[str, object], None]) -> ModuleType:
-    """The Rust peer's Python package, `pypaimon_rust`."""
-    return _module("pypaimon_rust", record_property)
-
-
-@pytest.fixture
-def java(record_property: Callable[[str, object], None]) -> peers.Java:
-    """Released Java Paimon as a command."""
-    record_property("peer", "java")
-    if reason := peers.java_missing():
-        pytest.skip(reason)
-    return peers.Java()
-
-
-def _module(name: str, record_property: Callable[[str, object], None]) -> ModuleType:
-    record_property("peer", name)
-    if reason := peers.module_missing(name):
-        pytest.skip(reason)
-    return peers.module(name)
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _asked_by_workers.update(getattr(node, "workeroutput", {}).get("peers", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Which peers took part, in how many tests; a missing one with its reason."""
-    ran: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
-    for outcome in ("passed", "failed", "error", "skipped"):
-        for report in terminalreporter.stats.get(outcome, []):
-            for key, value in getattr(report, "user_properties", []):
-                if key == "peer":
-                    asked[value] += 1
-                    ran[value] += outcome in ("passed", "failed")
-    if not asked:
-        return
+    """Which peers took part and how often they were asked; a missing one with its reason."""
+    asked = peers.asked + _asked_by_workers
     terminalreporter.section("peers")
     for name in peers.NAMES:
-        missing = peers.missing(name)
-        state = f"absent: {missing}" if missing else peers.version(name)
-        terminalreporter.write_line(f"{name:14} {state:40} {ran[name]} of {asked[name]} tests ran")
+        reason = peers.absent(name)
+        state = f"absent: {reason}" if reason else f"{peers.version(name)}, asked {asked[name]} times"
+        terminalreporter.write_line(f"{name:14} {state}")
