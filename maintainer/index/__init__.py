@@ -1,0 +1,1 @@
+"""Primary-key indexes: what a schema defines, which payloads are valid, and the families that build and read them."""

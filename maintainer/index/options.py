@@ -1,0 +1,89 @@
+"""Options of an index definition: the table's options, overlaid by the column's JSON object (spec 06 §2.2; Java `CoreOptions`).
+
+    fields.<c>.pk-btree.index.options = {"block-size": "4 kb", "compression": "zstd"}
+
+An unqualified key gets the family's prefix (`btree-index.`). The object does not override the table: a key with two different values is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from maintainer.errors import MaintainerError, UsageError
+from maintainer.table.options import parse_memory_size
+
+ROLLING_KEYS = frozenset({"sorted-index.records-per-range", "sorted-index.records-per-file"})
+"""Rolling sizes of row-id indexes; a payload of a primary-key index is always one file."""
+
+COMPRESSIONS = ("none", "zstd", "lz4", "lzo")
+
+
+def overlay(
+    key: str, table: Mapping[str, str], base: Mapping[str, str], prefix: str, *, kept: tuple[str, ...], rivals: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """`base` with the JSON object at `key` laid over it.
+
+    Keys that start with one of `kept` are qualified already. `rivals` are the entries that a value must not contradict (default: `base`).
+    """
+    resolved = dict(base)
+    given = dict(base if rivals is None else rivals)
+    for name, value in _json_object(key, table.get(key, "")).items():
+        if not name.strip():
+            raise UsageError(f"{key} contains an empty option key.")
+        if value is None:
+            raise UsageError(f"{key} value for key {name} must not be null.")
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        qualified = name if name.startswith(kept) else prefix + name
+        if given.get(qualified, text) != text:
+            raise UsageError(f"{key} defines conflicting values for {qualified}.")
+        given[qualified] = resolved[qualified] = text
+    return resolved
+
+
+def _json_object(key: str, text: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UsageError(f"{key} must be a JSON object of option key-value pairs.")
+    return value
+
+
+def memory_size(options: Mapping[str, str], key: str, default: int) -> int:
+    """The number of bytes that an option such as `64 kb` means."""
+    text = options.get(key)
+    if text is None:
+        return default
+    try:
+        return parse_memory_size(text)
+    except (MaintainerError, ValueError) as error:
+        raise UsageError(f"{key} = {text!r} is not a memory size: {error}") from error
+
+
+def integer(options: Mapping[str, str], key: str, default: int) -> int:
+    """The value of a whole-number option."""
+    text = options.get(key)
+    if text is None:
+        return default
+    try:
+        return int(text.strip())
+    except ValueError as error:
+        raise UsageError(f"{key} = {text!r} is not a whole number") from error
+
+
+def compression(options: Mapping[str, str], prefix: str, default: str = "none") -> str:
+    """The compression that is asked for blocks of a payload, lower case."""
+    text = options.get(f"{prefix}compression", default)
+    if text.lower() not in COMPRESSIONS:
+        raise UsageError(f"{prefix}compression: Unknown CompressionMethod {text}; known are {', '.join(COMPRESSIONS)}")
+    return text.lower()
+
+
+def is_true(options: Mapping[str, str], key: str) -> bool:
+    """Whether a switch that is off by default is on."""
+    return options.get(key, "false").strip().lower() == "true"
