@@ -8,7 +8,6 @@ JSON values (see `tests/fixtures/java/README.md`), so that they can be compared 
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -22,12 +21,12 @@ import pyarrow as pa
 
 from maintainer.data.values import json_rows
 from maintainer.model.schema import TableSchema
-from tests.support.present import java_absent
+from tests.support import peers
 
 JAVA_PEER = Path(__file__).parent.parent / "java-peer" / "peer.sh"
-JAVA_ABSENT = java_absent()
-PYPAIMON_ABSENT = None if importlib.util.find_spec("pypaimon") else "pypaimon is not installed"
-RUST_ABSENT = None if importlib.util.find_spec("pypaimon_rust") else "pypaimon-rust is not installed"
+JAVA_ABSENT = peers.absent("java")
+PYPAIMON_ABSENT = peers.absent("pypaimon")
+RUST_ABSENT = peers.absent("pypaimon_rust")
 
 Rows = Counter[str]
 """A bag of rows, each as JSON text of its list of values."""
@@ -97,6 +96,7 @@ def _lists(rows: Iterator[dict[str, Any]]) -> Iterator[list[Any]]:
 
 
 def java_rows(table: Path, snapshot: int | None = None) -> Rows:
+    peers.asked["java"] += 1
     return bag(java().run("read", table, *(("--snapshot", str(snapshot)) if snapshot else ())))
 
 
@@ -109,12 +109,14 @@ def pypaimon_table(table: Path) -> Any:
 
 
 def pypaimon_rows(table: Path, schema: TableSchema) -> Rows:
+    peers.asked["pypaimon"] += 1
     opened = pypaimon_table(table)
     builder = opened.new_read_builder()
     return bag_of_arrow(builder.new_read().to_arrow(builder.new_scan().plan().splits()), schema)
 
 
 def rust_rows(table: Path, schema: TableSchema) -> Rows:
+    peers.asked["pypaimon_rust"] += 1
     from pypaimon_rust.datafusion import PaimonCatalog
 
     catalog = PaimonCatalog({"warehouse": str(table.parent.parent)})

@@ -30,7 +30,23 @@ from tests.support.evolve import add_column, drop_column, rename_column
 from tests.support.random_rows import random_row, random_value
 from tests.support.builders import type_
 
-KEY_TYPES = ["INT", "BIGINT", "STRING", "SMALLINT", "TINYINT", "DATE", "DECIMAL(12, 2)", "DECIMAL(25, 3)", "TIMESTAMP(3)", "TIMESTAMP(6)", "DOUBLE", "BOOLEAN", "VARBINARY(12)", "CHAR(3)", "TIME(3)"]
+KEY_TYPES = [
+    "INT",
+    "BIGINT",
+    "STRING",
+    "SMALLINT",
+    "TINYINT",
+    "DATE",
+    "DECIMAL(12, 2)",
+    "DECIMAL(25, 3)",
+    "TIMESTAMP(3)",
+    "TIMESTAMP(6)",
+    "DOUBLE",
+    "BOOLEAN",
+    "VARBINARY(12)",
+    "CHAR(3)",
+    "TIME(3)",
+]
 PARTITION_TYPES = ["STRING", "INT", "DATE", "BOOLEAN"]
 VALUE_TYPES = [
     "INT", "BIGINT", "STRING", "SMALLINT", "DATE", "DECIMAL(10, 2)", "DECIMAL(28, 6)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)", "TIMESTAMP_LTZ(6)", "TIME(0)",

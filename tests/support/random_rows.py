@@ -10,7 +10,27 @@ from typing import Any
 
 from maintainer.model.types import DataField, DataType, TypeRoot
 
-_WORDS = ["", "a", "b", "aa", "ab", "a\x00", "a%b", "x_y", "zz", "ä", "é中", "😀", "\uffff", "name-1", "name-10", "name-2", "Z" * 40, "common-prefix-0001", "common-prefix-0002"]
+_WORDS = [
+    "",
+    "a",
+    "b",
+    "aa",
+    "ab",
+    "a\x00",
+    "a%b",
+    "x_y",
+    "zz",
+    "ä",
+    "é中",
+    "😀",
+    "\uffff",
+    "name-1",
+    "name-10",
+    "name-2",
+    "Z" * 40,
+    "common-prefix-0001",
+    "common-prefix-0002",
+]
 _INTEGER_BITS = {TypeRoot.TINYINT: 7, TypeRoot.SMALLINT: 15, TypeRoot.INT: 31, TypeRoot.BIGINT: 63}
 _DAY = 86_400
 _TICK = {p: 10 ** (9 - p) for p in range(10)}
@@ -25,9 +45,9 @@ def random_value(random: Random, data_type: DataType, *, nulls: float = 0.1) -> 
             return random.random() < 0.5
         case TypeRoot.TINYINT | TypeRoot.SMALLINT | TypeRoot.INT | TypeRoot.BIGINT:
             limit = 2 ** _INTEGER_BITS[data_type.root]
-            return random.choice([0, 1, -1, 2, 3, 255, 256, limit - 1, -limit, random.randrange(-20, 20), random.randrange(-limit, limit)]) % limit - (
-                limit if random.random() < 0.2 else 0
-            )
+            return random.choice(
+                [0, 1, -1, 2, 3, 255, 256, limit - 1, -limit, random.randrange(-20, 20), random.randrange(-limit, limit)]
+            ) % limit - (limit if random.random() < 0.2 else 0)
         case TypeRoot.FLOAT | TypeRoot.DOUBLE:
             return random.choice([0.0, -0.0, 1.5, -1.5, 0.25, math.inf, -math.inf, math.nan, float(random.randrange(-50, 50))])
         case TypeRoot.DECIMAL:
@@ -46,7 +66,9 @@ def random_value(random: Random, data_type: DataType, *, nulls: float = 0.1) -> 
             return random.choice([0, 86_399_999, 3_661_001, random.randrange(_DAY * 1000)])
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             tick = _TICK[data_type.precision]
-            return random.choice([0, -1, 1, random.randrange(-(10**9), 2 * 10**9) * 10**9, random.randrange(-(10**18), 2 * 10**18)]) // tick * tick
+            return (
+                random.choice([0, -1, 1, random.randrange(-(10**9), 2 * 10**9) * 10**9, random.randrange(-(10**18), 2 * 10**18)]) // tick * tick
+            )
         case TypeRoot.ARRAY:
             return [random_value(random, _element(data_type), nulls=nulls) for _ in range(random.randrange(4))]
         case TypeRoot.VECTOR:
