@@ -5,6 +5,7 @@
     │   └── NotATable               2   nothing that looks like a table at this place
     ├── CorruptFile                 3   bytes that are not what they claim to be
     ├── CorruptTable                3   files that contradict one another
+    │   └── MissingFile             3   a file that the metadata names is not there (also a `FileNotFoundError`)
     ├── CommitConflict              4   another commit changed what this one builds on
     │   └── CommitStateUnknown      4   a publish may or may not have happened
     ├── StorageError                5   the store cannot be reached, or denies, or is full
@@ -58,6 +59,10 @@ class CorruptTable(MaintainerError):
     """The files of a table contradict one another (a missing file, two overlapping files of one level, …)."""
 
     exit_code = 3
+
+
+class MissingFile(CorruptTable, FileNotFoundError):
+    """A file is not there. Who looks for a file that need not exist catches this; for everybody else the table is damaged."""
 
 
 class CommitConflict(MaintainerError):

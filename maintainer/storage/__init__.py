@@ -1,0 +1,1 @@
+"""Where bytes live: stores, and the layout of a table's directory."""

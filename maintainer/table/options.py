@@ -1,0 +1,299 @@
+"""Table options, typed (spec 01 §16, 04 §2; Java `CoreOptions`): text in the schema, parsed where it is asked for.
+
+Every property names its option, its default as in Java 2.1, and says so in its error: "option num-levels = 'x': …".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TypeVar
+
+from maintainer.errors import UsageError
+from maintainer.model.schema import TableSchema
+
+T = TypeVar("T")
+
+_UNITS = {
+    "": 1, "b": 1, "byte": 1, "bytes": 1,
+    "k": 1 << 10, "kb": 1 << 10, "kibibyte": 1 << 10, "kibibytes": 1 << 10,
+    "m": 1 << 20, "mb": 1 << 20, "mebibyte": 1 << 20, "mebibytes": 1 << 20,
+    "g": 1 << 30, "gb": 1 << 30, "gibibyte": 1 << 30, "gibibytes": 1 << 30,
+    "t": 1 << 40, "tb": 1 << 40, "tebibyte": 1 << 40, "tebibytes": 1 << 40,
+}  # fmt: skip
+_DURATIONS = {
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1e-9),
+    **dict.fromkeys(("us", "µs", "micro", "micros", "microsecond", "microseconds"), 1e-6),
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+_QUANTITY = re.compile(r"\s*(\d+)\s*([a-zµ]*)\s*", re.IGNORECASE)
+MAX_INT = 2**31 - 1
+
+
+def parse_memory_size(text: str) -> int:
+    """Bytes: `128 mb`, `8MB`, `1024`."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[2].lower() not in _UNITS:
+        raise UsageError(f"{text!r} is not a size like '128 mb'")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def parse_duration(text: str) -> float:
+    """Seconds: `1 h`, `10 ms`, `500` (milliseconds)."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[2].lower() not in _DURATIONS:
+        raise UsageError(f"{text!r} is not a duration like '10 s' or '1 h'")
+    return int(match[1]) * _DURATIONS[match[2].lower()]
+
+
+def parse_boolean(text: str) -> bool:
+    value = text.strip().lower()
+    if value not in ("true", "false"):
+        raise UsageError(f"{text!r} is neither true nor false")
+    return value == "true"
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text.strip())
+    except ValueError:
+        raise UsageError(f"{text!r} is not a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text.strip())
+    except ValueError:
+        raise UsageError(f"{text!r} is not a number") from None
+    if value != value or value in (float("inf"), float("-inf")):
+        raise UsageError(f"{text!r} is not a finite number")
+    return value
+
+
+class TableOptions(Mapping[str, str]):
+    """The options of a table: a mapping of their texts, with a typed property for each one that this package acts on."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+
+    @classmethod
+    def of(cls, schema: TableSchema, dynamic: Mapping[str, str] | None = None) -> TableOptions:
+        """The options of a schema, with those of this call above them. Old schema versions have other defaults (spec 01 §4.1)."""
+        values = dict(schema.options)
+        if schema.version <= 1:
+            values.setdefault("bucket", "1")
+        if schema.version <= 2:
+            values.setdefault("file.format", "orc")
+        return cls({**values, **(dynamic or {})})
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"TableOptions({self._values!r})"
+
+    def parse(self, key: str, parser: Callable[[str], T], default: T, *fallback_keys: str) -> T:
+        """The option's value, or the default; a value that cannot be understood is an error that names the option."""
+        for name in (key, *fallback_keys):
+            text = self._values.get(name)
+            if text is not None:
+                try:
+                    return parser(text)
+                except UsageError as error:
+                    raise UsageError(f"option {name} = {text!r}: {error}") from None
+        return default
+
+    def boolean(self, key: str, default: bool, *fallback_keys: str) -> bool:
+        return self.parse(key, parse_boolean, default, *fallback_keys)
+
+    def integer(self, key: str, default: int, minimum: int | None = None) -> int:
+        value = self.parse(key, _integer, default)
+        if minimum is not None and value < minimum:
+            raise UsageError(f"option {key} = {self._values[key]!r}: must be at least {minimum}")
+        return value
+
+    def size(self, key: str, default: int) -> int:
+        return self.parse(key, parse_memory_size, default)
+
+    def duration(self, key: str, default: float) -> float:
+        """Seconds."""
+        return self.parse(key, parse_duration, default)
+
+    def text(self, key: str, default: str = "") -> str:
+        return self._values.get(key, default).strip()
+
+    # the table
+
+    @cached_property
+    def bucket(self) -> int:
+        """Number of buckets; −1 dynamic, −2 postponed."""
+        return self.integer("bucket", -1)
+
+    @cached_property
+    def bucket_function(self) -> str:
+        return self.text("bucket-function.type", "default").lower()
+
+    @cached_property
+    def merge_engine(self) -> str:
+        return self.text("merge-engine", "deduplicate").lower()
+
+    @cached_property
+    def deletion_vectors_enabled(self) -> bool:
+        return self.boolean("deletion-vectors.enabled", False)
+
+    @cached_property
+    def bitmap64(self) -> bool:
+        return self.boolean("deletion-vectors.bitmap64", False)
+
+    @cached_property
+    def deletion_vector_target_size(self) -> int:
+        return self.size("deletion-vector.index-file.target-size", 2 << 20)
+
+    @cached_property
+    def data_file_prefix(self) -> str:
+        return self.text("data-file.prefix", "data-")
+
+    @cached_property
+    def file_format(self) -> str:
+        return self.text("file.format", "parquet").lower()
+
+    @cached_property
+    def suffix_includes_compression(self) -> bool:
+        return self.boolean("file.suffix.include.compression", False)
+
+    # data files
+
+    @cached_property
+    def file_compression(self) -> str:
+        return self.text("file.compression", "zstd").lower()
+
+    @cached_property
+    def file_compression_per_level(self) -> Mapping[int, str]:
+        return self.parse("file.compression.per.level", _per_level, {})
+
+    @cached_property
+    def zstd_level(self) -> int:
+        return self.integer("file.compression.zstd-level", 1)
+
+    @cached_property
+    def target_file_size(self) -> int:
+        return self.size("target-file-size", 128 << 20)
+
+    @cached_property
+    def small_file_ratio(self) -> float:
+        return self.parse("compaction.small-file-ratio", _number, 0.7)
+
+    @cached_property
+    def target_file_row_num(self) -> int | None:
+        return self.parse("target-file-row-num", _integer, None)
+
+    # compaction
+
+    @cached_property
+    def compaction_trigger(self) -> int:
+        return self.integer("num-sorted-run.compaction-trigger", 5, minimum=1)
+
+    @cached_property
+    def num_levels(self) -> int:
+        return self.integer("num-levels", self.compaction_trigger + 1, minimum=1)
+
+    @cached_property
+    def max_size_amplification_percent(self) -> int:
+        return self.integer("compaction.max-size-amplification-percent", 200, minimum=0)
+
+    @cached_property
+    def size_ratio(self) -> int:
+        return self.integer("compaction.size-ratio", 1, minimum=0)
+
+    # manifests and commits
+
+    @cached_property
+    def manifest_compression(self) -> str:
+        return self.text("manifest.compression", "zstd").lower()
+
+    @cached_property
+    def manifest_target_file_size(self) -> int:
+        return self.size("manifest.target-file-size", 8 << 20)
+
+    @cached_property
+    def manifest_full_compaction_threshold_size(self) -> int:
+        return self.size("manifest.full-compaction-threshold-size", 16 << 20)
+
+    @cached_property
+    def manifest_merge_min_count(self) -> int:
+        return self.integer("manifest.merge-min-count", 30)
+
+    @cached_property
+    def manifest_delete_file_drop_stats(self) -> bool:
+        return self.boolean("manifest.delete-file-drop-stats", False)
+
+    @cached_property
+    def commit_max_retries(self) -> int:
+        return self.integer("commit.max-retries", 10, minimum=0)
+
+    @cached_property
+    def commit_timeout(self) -> float | None:
+        """Seconds; None: no limit."""
+        return self.parse("commit.timeout", parse_duration, None)
+
+    @cached_property
+    def commit_min_retry_wait(self) -> float:
+        return self.duration("commit.min-retry-wait", 0.010)
+
+    @cached_property
+    def commit_max_retry_wait(self) -> float:
+        return self.duration("commit.max-retry-wait", 10.0)
+
+    @cached_property
+    def commit_user_prefix(self) -> str | None:
+        return self.text("commit.user-prefix") or None
+
+    @cached_property
+    def last_safe_snapshot(self) -> int | None:
+        """`commit.strict-mode.last-safe-snapshot`; None: no strict mode."""
+        return self.parse("commit.strict-mode.last-safe-snapshot", _integer, None)
+
+    @cached_property
+    def sequence_number_in_snapshot(self) -> bool:
+        """Whether writers take their next sequence number from the snapshot's properties."""
+        return self.text("write.sequence-number-init-mode", "scan").lower() == "snapshot"
+
+    # our own
+
+    @cached_property
+    def single_writer(self) -> bool:
+        return self.boolean("publish.single-writer", False)
+
+    @cached_property
+    def relaxed_group_acceptance(self) -> bool:
+        """Whether index groups count by 2.1's rule instead of the strict one (decision 4)."""
+        value = self.text("read.group-acceptance", "strict").lower()
+        if value not in ("strict", "relaxed"):
+            raise UsageError(f"option read.group-acceptance = {value!r}: must be strict or relaxed")
+        return value == "relaxed"
+
+    @cached_property
+    def rewrite_append(self) -> bool:
+        """Whether APPEND files are rewritten so that indexes may cover them (decision 5)."""
+        return self.boolean("maintain.rewrite-append", True)
+
+
+def _per_level(text: str) -> dict[int, str]:
+    values = {}
+    for pair in text.split(","):
+        level, separator, value = pair.partition(":")
+        if not separator or not value.strip():
+            raise UsageError("must be like '0:lz4,5:zstd'")
+        values[_integer(level)] = value.strip().lower()
+    return values

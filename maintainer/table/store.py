@@ -1,0 +1,303 @@
+"""An opened table: its schemas and snapshots (spec 01 §4, §5.3, §6; Java `SchemaManager`, `SnapshotManager`, `TagManager`).
+
+The latest snapshot is the hint's only if `snapshot-<hint>` exists and `snapshot-<hint+1>` does not; else it is found by listing. A hint that
+lags, leads, or holds garbage costs one listing and changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from maintainer.errors import CorruptFile, CorruptTable, MissingFile, NotATable, Unsupported, UsageError
+from maintainer.format import schema_json, snapshot_json
+from maintainer.model.schema import TableSchema
+from maintainer.model.snapshot import Snapshot
+from maintainer.storage.layout import Layout
+from maintainer.storage.storage import Storage, join_uri
+from maintainer.table.options import TableOptions
+
+T = TypeVar("T")
+
+_SCHEMA = re.compile(r"schema-([0-9]{1,18})")
+_SNAPSHOT = re.compile(r"snapshot-([0-9]{1,18})")
+_HINT = re.compile(rb"[0-9]{1,18}")
+_TABLE_NAME = re.compile(r"([^./\\\s]+)\.([^/\\]+)")
+
+
+class TableStore:
+    """A table at a place, on a branch, with the dynamic options of this call. Safe to use from several threads."""
+
+    def __init__(self, storage: Storage, branch: str | None = None, options: Mapping[str, str] | None = None) -> None:
+        self.storage = storage
+        self.branch = branch
+        self.dynamic_options = dict(options or {})
+        self._paths = Layout(branch=branch)  # metadata paths, known before any schema is
+        self._schemas: dict[int, TableSchema] = {}
+        self._layout: Layout | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def uri(self) -> str:
+        return self.storage.root
+
+    @property
+    def name(self) -> str:
+        """How people call the table: its place, and its branch unless that is main."""
+        return self.uri if self.branch is None else f"{self.uri} (branch {self.branch})"
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = Layout.of(self.latest_schema(), self.branch)
+        return self._layout
+
+    # schemas
+
+    def schema_ids(self) -> tuple[int, ...]:
+        """Ids of all schema files, ascending."""
+        return self._ids(self._paths.schema_directory, _SCHEMA)
+
+    def schema(self, schema_id: int) -> TableSchema:
+        """A schema as its file has it; schema files never change."""
+        known = self._schemas.get(schema_id)
+        if known is None:
+            path = self._paths.schema_path(schema_id)
+            known = _decode(self.storage, path, schema_json.decode)
+            if known.id != schema_id:
+                raise CorruptTable(f"{self.storage.display(path)}: the schema inside calls itself {known.id}")
+            with self._lock:
+                self._schemas[schema_id] = known
+        return known
+
+    def schemas(self) -> tuple[TableSchema, ...]:
+        """All schemas, oldest first."""
+        return tuple(self.schema(schema_id) for schema_id in self.schema_ids())
+
+    def latest_schema(self) -> TableSchema:
+        """The newest schema, with the dynamic options merged into its own."""
+        ids = self.schema_ids()
+        if not ids:
+            raise NotATable(f"{self.name}: not a Paimon table: there is no {self._paths.schema_directory}/schema-<id>")
+        return self._with_options(self.schema(ids[-1]))
+
+    def options(self, schema: TableSchema | None = None) -> TableOptions:
+        """The options of a schema (the latest one), those of this call above them."""
+        return TableOptions.of(schema or self.latest_schema(), self.dynamic_options)
+
+    def _with_options(self, schema: TableSchema) -> TableSchema:
+        if not self.dynamic_options:
+            return schema
+        return replace(schema, options={**schema.options, **self.dynamic_options})
+
+    # snapshots
+
+    def snapshot_ids(self) -> tuple[int, ...]:
+        """Ids of the snapshot files, ascending; there may be gaps after a crash."""
+        return self._ids(self._paths.snapshot_directory, _SNAPSHOT)
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        """A snapshot; `UsageError` with the ids there are when it does not exist (any more)."""
+        snapshot = self.find_snapshot(snapshot_id)
+        if snapshot is None:
+            ids = self.snapshot_ids()
+            there = f"there are {ids[0]} to {ids[-1]}" if ids else "the table has no snapshot"
+            raise UsageError(f"{self.name}: there is no snapshot {snapshot_id}; {there}")
+        return snapshot
+
+    def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot, or None when there is no file for it."""
+        path = self._paths.snapshot_path(snapshot_id)
+        try:
+            snapshot = _decode(self.storage, path, snapshot_json.decode)
+        except MissingFile:
+            return None
+        if snapshot.id != snapshot_id:
+            raise CorruptTable(f"{self.storage.display(path)}: the snapshot inside calls itself {snapshot.id}")
+        return snapshot
+
+    def latest_snapshot_id(self) -> int | None:
+        hint = self._hint("LATEST")
+        if hint and self._has_snapshot(hint) and not self._has_snapshot(hint + 1):
+            return hint
+        ids = self.snapshot_ids()
+        return ids[-1] if ids else None
+
+    def earliest_snapshot_id(self) -> int | None:
+        hint = self._hint("EARLIEST")
+        if hint and self._has_snapshot(hint) and not self._has_snapshot(hint - 1):
+            return hint
+        ids = self.snapshot_ids()
+        return ids[0] if ids else None
+
+    def latest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot, or None for a table without any."""
+        for _ in range(3):  # between finding and reading, a rollback may take it away
+            latest = self.latest_snapshot_id()
+            if latest is None:
+                return None
+            snapshot = self.find_snapshot(latest)
+            if snapshot is not None:
+                return snapshot
+        raise CorruptTable(f"{self.name}: snapshot {latest} is listed but cannot be read")
+
+    def snapshot_as_of(self, millis: int) -> Snapshot | None:
+        """The newest snapshot that was committed at this time (epoch milliseconds) or before it."""
+        ids: Sequence[int] = self.snapshot_ids()
+        found: Snapshot | None = None
+        low, high = 0, len(ids)
+        while low < high:
+            middle = (low + high) // 2
+            snapshot = self.find_snapshot(ids[middle])
+            if snapshot is None or snapshot.time_millis <= millis:  # expired in between: it is old
+                found = snapshot or found
+                low = middle + 1
+            else:
+                high = middle
+        return found
+
+    # tags
+
+    def tag_names(self) -> tuple[str, ...]:
+        entries = self.storage.list(self._paths.tag_directory)
+        return tuple(entry.name[len("tag-") :] for entry in entries if entry.name.startswith("tag-") and not entry.is_directory)
+
+    def tag(self, name: str) -> Snapshot:
+        """The snapshot that a tag keeps; it may have expired."""
+        try:
+            path = self._paths.tag_path(name)
+        except CorruptFile as error:
+            raise UsageError(f"{self.name}: {error.reason}") from None
+        try:
+            return _decode(self.storage, path, snapshot_json.decode_tag)
+        except MissingFile:
+            names = ", ".join(self.tag_names()) or "none"
+            raise UsageError(f"{self.name}: there is no tag {name!r}; the tags are: {names}") from None
+
+    def _has_snapshot(self, snapshot_id: int) -> bool:
+        return snapshot_id > 0 and self.storage.exists(self._paths.snapshot_path(snapshot_id))
+
+    def _hint(self, hint: str) -> int | None:
+        try:
+            text = self.storage.read(self._paths.hint_path(hint))
+        except MissingFile:
+            return None
+        return int(text) if _HINT.fullmatch(text) else None
+
+    def _ids(self, directory: str, pattern: re.Pattern[str]) -> tuple[int, ...]:
+        matches = (pattern.fullmatch(entry.name) for entry in self.storage.list(directory) if not entry.is_directory)
+        return tuple(sorted(int(match[1]) for match in matches if match))
+
+
+def open_store(
+    uri_or_name: str,
+    warehouse: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    branch: str | None = None,
+    options: Mapping[str, str] | None = None,
+    catalog: str | None = None,
+) -> TableStore:
+    """The table at a URI or path, or `db.t` of a warehouse."""
+    if catalog is not None:
+        raise UsageError("catalog files are not supported yet: name the table by its URI, or give the warehouse")
+    uri = table_uri(uri_or_name, warehouse)
+    branch = check_branch(branch)
+    store = TableStore(Storage.open(uri, storage_options), branch, options)
+    if not store.schema_ids():
+        raise NotATable(_why_not_a_table(store, uri_or_name, warehouse))
+    check_dynamic_options(store.schema(store.schema_ids()[-1]), store.dynamic_options)
+    return store
+
+
+def create_store(
+    uri: str,
+    schema: TableSchema,
+    warehouse: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> TableStore:
+    """Makes an empty table with this first schema; fails when there is one at this place already."""
+    store = TableStore(Storage.open(table_uri(uri, warehouse), storage_options))
+    if schema.id != 0:
+        raise UsageError(f"the first schema of a table has id 0, not {schema.id}")
+    if store.schema_ids() or not store.storage.create_if_absent(Layout().schema_path(0), schema_json.encode(schema)):
+        raise UsageError(f"{store.uri}: there is a table already")
+    return store
+
+
+def table_uri(uri_or_name: str, warehouse: str | None = None) -> str:
+    """Where a table is: `db.t` of a warehouse is `<warehouse>/db.db/t`; anything else is its place already."""
+    if warehouse is None:
+        return uri_or_name
+    name = _TABLE_NAME.fullmatch(uri_or_name)
+    if name is None:
+        raise UsageError(f"{uri_or_name!r}: with a warehouse, a table is named like db.t")
+    return join_uri(warehouse, f"{name[1]}.db", name[2])
+
+
+def check_branch(branch: str | None) -> str | None:
+    """The branch's name, None for main; Java's rules for names."""
+    if branch is None or not branch.strip() or branch.strip() == "main":
+        return None
+    if branch.strip().isdigit():
+        raise UsageError(f"{branch!r} cannot be the name of a branch: it is a number")
+    return branch.strip()
+
+
+IMMUTABLE = frozenset(
+    {
+        "bucket",
+        "bucket-key",
+        "bucket-function.type",
+        "merge-engine",
+        "primary-key",
+        "partition",
+        "sequence.field",
+        "data-file.path-directory",
+        "partition.default-name",
+        "partition.legacy-name",
+        "index-file-in-data-file-dir",
+        "deletion-vectors.enabled",
+        "branch",
+    }
+)
+"""Options that say what the table's files mean: they cannot differ from call to call."""
+
+
+def check_dynamic_options(schema: TableSchema, options: Mapping[str, str]) -> None:
+    """Raises for an option of a call that only the table itself may have."""
+    for key, value in options.items():
+        if key in IMMUTABLE and schema.options.get(key) != value:
+            raise UsageError(f"option {key} = {value!r}: this option belongs to the table and cannot be set for one call")
+
+
+def _decode(storage: Storage, path: str, decode: Callable[[bytes], T]) -> T:
+    data = storage.read(path)
+    try:
+        return decode(data)
+    except CorruptFile as error:
+        raise error.at(storage.display(path)) from None
+    except Unsupported as error:
+        raise Unsupported(f"{storage.display(path)}: {error}") from None
+
+
+def _why_not_a_table(store: TableStore, given: str, warehouse: str | None) -> str:
+    message = f"{store.name}: not a Paimon table: there is no {store._paths.schema_directory}/schema-<id>"
+    if store.branch is not None:
+        return message
+    members = [entry.name for entry in store.storage.list("")]
+    if not members:
+        message += "; the directory does not exist or is empty"
+    elif any(name.endswith(".db") for name in members):
+        message += "; this is a warehouse, its tables are named by db.t with the warehouse, or by <warehouse>/<db>.db/<table>"
+    elif store.uri.endswith(".db"):
+        message += f"; this is a database with {', '.join(members[:5])}"
+    elif "_delta_log" in members:
+        message += "; it is a Delta table"
+    elif "metadata" in members:
+        message += "; it looks like an Iceberg table"
+    if warehouse is None and "/" not in given and _TABLE_NAME.fullmatch(given):
+        message += "; a name like db.t needs a warehouse"
+    return message
