@@ -1,1 +1,1 @@
-"""Bytes to values and back: one module per format, pure functions, no I/O."""
+"""Bytes to values and back, one file per format; pure functions that never touch a file."""

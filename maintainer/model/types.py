@@ -6,8 +6,10 @@ JSON form for every root that is not constructed. Parsing lives in `maintainer.f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 MAX_LENGTH = 2**31 - 1
 """Length of STRING (= VARCHAR of this length) and BYTES (= VARBINARY of this length)."""
@@ -104,20 +106,21 @@ class DataType:
             case TypeRoot.MAP:
                 return f"MAP<{self.key}, {self.element}>"
             case TypeRoot.ROW:
-                return f"ROW<{', '.join(f'{field.name} {field.type}' for field in self.fields)}>"
+                return f"ROW<{', '.join(f'{f.name} {f.type}' for f in self.fields)}>"
             case _:
                 return str(self.root)
 
 
 @dataclass(frozen=True, slots=True)
 class DataField:
-    """A column, or a member of a ROW; `id` never changes once given."""
+    """A column, or a member of a ROW; `id` never changes once given. `extra` keeps JSON members that we do not know."""
 
     id: int
     name: str
     type: DataType
     description: str | None = None
     default_value: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def _without_nullability(data_type: DataType) -> DataType:
