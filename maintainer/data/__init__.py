@@ -1,0 +1,1 @@
+"""Data files: key-value Parquet in and out, schema evolution, statistics, deletion-vector files."""
