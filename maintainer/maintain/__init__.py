@@ -1,0 +1,1 @@
+"""Planning and executing the maintenance of buckets, and deleting what became superfluous."""
