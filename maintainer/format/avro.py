@@ -1,0 +1,414 @@
+"""Avro object containers as Paimon writes and reads them (spec 01 §7; Avro 1.11 specification, Java `AvroBulkFormat`).
+
+| bytes    | content                                                                       |
+| -------- | ----------------------------------------------------------------------------- |
+| 4        | `Obj` and 1                                                                   |
+| map      | metadata: `avro.schema` (JSON), `avro.codec`                                  |
+| 16       | sync marker                                                                   |
+| block    | varint record count, varint size, that many compressed bytes, the sync marker |
+| …        | more blocks                                                                   |
+
+The container is ours, because a container of unknown origin needs limits and checks that fastavro does not make; records go through fastavro,
+a whole block at once: the bytes of a block behind its count, with a closing zero, are the encoding of an Avro array.
+
+Fields are found by name in the schema of the file, as Java does it; what is missing is null and what is unknown is skipped. Before any record
+is read, the file's schema is brought into a plain form: logical types removed (timestamps stay numbers), named types written out, and types of
+no size or of unbounded recursion refused, so that no record can be larger than the bytes it comes from. Then it is compared with the
+expected schema, once for the file, so that values have the types that they are used as.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from maintainer.errors import CorruptFile, Unsupported, UsageError
+
+MAGIC = b"Obj\x01"
+SYNC_SIZE = 16
+BLOCK_RECORDS = 1000
+"""Records of a block that we write; also how often a writer may roll (spec 01 §9.4)."""
+EXPANSION = 200, 64 << 20
+"""A file of n bytes may decompress to 200 n + 64 MiB."""
+MAX_TYPES = 2000
+"""Types in a schema of a file, after named types are written out; Paimon's have about 50."""
+
+Schema = Any
+Check = Callable[[Any], bool]
+
+
+class Container(NamedTuple):
+    """A parsed header: what is needed to read blocks."""
+
+    schema: str
+    codec: str
+    sync: bytes
+    blocks: int
+    """Where the first block begins."""
+
+
+def read_records(data: bytes, expected: Schema, what: str) -> Iterator[list[dict[str, Any]]]:
+    """The records of each block; `what` names the kind of file in errors."""
+    from fastavro import schemaless_reader
+
+    container = read_header(data, what)
+    schema, complete = _reader(container.schema, json.dumps(expected), what)
+    for offset, count, block in _blocks(data, container, what):
+        source = io.BytesIO(_varint(count) + block + b"\0")
+        try:
+            records = schemaless_reader(source, schema, None)
+        except Exception as error:  # fastavro raises whatever the bytes lead it to
+            raise CorruptFile(f"a block of the {what} cannot be decoded: {type(error).__name__}: {error}", offset=offset) from None
+        if len(records) != count or source.tell() != len(source.getvalue()):
+            raise CorruptFile(f"a block of the {what} does not end where its {count} records end", offset=offset)
+        if complete is not None and not all(map(complete, records)):
+            raise CorruptFile(f"a record of the {what} has a null where a value is required", offset=offset)
+        yield records
+
+
+def write_records(schema: Schema, records: Sequence[dict[str, Any]], compression: str, level: int) -> bytes:
+    """A container with the schema as given; its bytes depend on nothing else (the sync marker is a hash of the records)."""
+    from fastavro import parse_schema, schemaless_writer
+
+    codec = _codec_name(compression)
+    parsed = parse_schema({"type": "array", "items": schema})
+    blocks: list[tuple[int, bytes]] = []
+    for start in range(0, len(records), BLOCK_RECORDS):
+        chunk = records[start : start + BLOCK_RECORDS]
+        out = io.BytesIO()
+        schemaless_writer(out, parsed, chunk)
+        count = _varint(len(chunk))
+        blocks.append((len(chunk), _compress(codec, level, out.getvalue()[len(count) : -1])))
+    digest = hashlib.md5(usedforsecurity=False)
+    for _, block in blocks:
+        digest.update(block)
+    sync = digest.digest()
+    text = json.dumps(schema, separators=(",", ":")).encode()
+    metadata = [(b"avro.codec", codec.encode()), (b"avro.schema", text)]
+    parts = [MAGIC, _varint(len(metadata))]
+    for key, value in metadata:
+        parts += [_varint(len(key)), key, _varint(len(value)), value]
+    parts += [b"\0", sync]
+    for count, block in blocks:
+        parts += [_varint(count), _varint(len(block)), block, sync]
+    return b"".join(parts)
+
+
+def read_header(data: bytes, what: str) -> Container:
+    if data[:4] != MAGIC:
+        raise CorruptFile(f"the {what} is not an Avro file", offset=0)
+    metadata: dict[bytes, bytes] = {}
+    position = 4
+    while True:
+        count, position = _read_varint(data, position)
+        if count == 0:
+            break
+        if count < 0:
+            count, (_, position) = -count, _read_varint(data, position)
+        for _ in range(count):
+            key, position = _read_bytes(data, position)
+            metadata[key], position = _read_bytes(data, position)
+    sync = data[position : position + SYNC_SIZE]
+    if len(sync) < SYNC_SIZE:
+        raise CorruptFile(f"the header of the {what} is cut off", offset=position)
+    try:
+        schema, codec = metadata[b"avro.schema"].decode(), metadata.get(b"avro.codec", b"null").decode()
+    except (KeyError, UnicodeDecodeError):
+        raise CorruptFile(f"the header of the {what} has no schema", offset=4) from None
+    return Container(schema, codec, sync, position + SYNC_SIZE)
+
+
+def _blocks(data: bytes, container: Container, what: str) -> Iterator[tuple[int, int, bytes]]:
+    """(offset, record count, decompressed bytes) of each block that has records."""
+    position = container.blocks
+    factor, base = EXPANSION
+    allowed = factor * len(data) + base
+    while position < len(data):
+        start = position
+        count, position = _read_varint(data, position)
+        size, position = _read_varint(data, position)
+        if count < 0 or size < 0 or position + size + SYNC_SIZE > len(data):
+            raise CorruptFile(f"a block of the {what} claims {count} records in {size} bytes", offset=start)
+        block = _decompress(container.codec, data[position : position + size], allowed, what, start)
+        position += size + SYNC_SIZE
+        if data[position - SYNC_SIZE : position] != container.sync:
+            raise CorruptFile(f"a block of the {what} does not end with the sync marker", offset=start)
+        allowed -= len(block)
+        if count > len(block):
+            raise CorruptFile(f"a block of the {what} claims {count} records in {len(block)} bytes", offset=start)
+        if count:
+            yield start, count, block
+
+
+# ---------------------------------------------------------------------------------------------------------------- compression
+
+
+def _codec_name(compression: str) -> str:
+    """The Avro name of a value of the option `manifest.compression` (Java `AvroFileFormat.createCodecFactory`)."""
+    name = {"zstd": "zstandard", "none": "null"}.get(compression.lower(), compression.lower())
+    if name not in ("null", "deflate", "snappy", "bzip2", "xz", "zstandard"):
+        raise UsageError(f"manifests cannot be compressed with {compression!r}")
+    return name
+
+
+def _compress(codec: str, level: int, block: bytes) -> bytes:
+    match codec:
+        case "null":
+            return block
+        case "zstandard":
+            import zstandard
+
+            return zstandard.ZstdCompressor(level=level).compress(block)
+        case "deflate":
+            deflater = zlib.compressobj(6, zlib.DEFLATED, -15)
+            return deflater.compress(block) + deflater.flush()
+        case "bzip2":
+            import bz2
+
+            return bz2.compress(block)
+        case "xz":
+            import lzma
+
+            return lzma.compress(block)
+        case _:
+            import pyarrow
+
+            compressed: bytes = pyarrow.Codec("snappy").compress(block, asbytes=True)
+            return compressed + zlib.crc32(block).to_bytes(4, "big")
+
+
+def _decompress(codec: str, block: bytes, allowed: int, what: str, offset: int) -> bytes:
+    """The content of a block, at most `allowed` bytes; zstd frames of Java do not tell their size."""
+    if codec == "null":
+        return block
+    try:
+        decompress = _DECOMPRESS[codec]
+    except KeyError:
+        raise Unsupported(f"the {what} is compressed with {codec!r}") from None
+    try:
+        content = decompress(block, allowed + 1)
+    except Exception as error:  # each library has its own errors
+        raise CorruptFile(f"a block of the {what} cannot be decompressed: {error}", offset=offset) from None
+    if len(content) > allowed:
+        raise CorruptFile(f"the {what} decompresses to too many bytes", offset=offset)
+    return content
+
+
+def _zstandard(block: bytes, most: int) -> bytes:
+    import zstandard
+
+    reader = zstandard.ZstdDecompressor().stream_reader(block)
+    parts: list[bytes] = []
+    size = 0
+    while size < most and (part := reader.read(1 << 20)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _deflate(block: bytes, most: int) -> bytes:
+    inflater = zlib.decompressobj(-15)
+    content = inflater.decompress(block, most)
+    if len(content) < most and not inflater.eof:
+        raise ValueError("the data is cut off")
+    return content
+
+
+def _bzip2(block: bytes, most: int) -> bytes:
+    import bz2
+
+    inflater = bz2.BZ2Decompressor()
+    content = inflater.decompress(block, most)
+    if len(content) < most and not inflater.eof:
+        raise ValueError("the data is cut off")
+    return content
+
+
+def _xz(block: bytes, most: int) -> bytes:
+    import lzma
+
+    inflater = lzma.LZMADecompressor(memlimit=128 << 20)
+    content = inflater.decompress(block, most)
+    if len(content) < most and not inflater.eof:
+        raise ValueError("the data is cut off")
+    return content
+
+
+def _snappy(block: bytes, most: int) -> bytes:
+    import pyarrow
+
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > min(most, 64 * len(block)):
+        raise ValueError(f"{size} bytes claimed")
+    content: bytes = pyarrow.Codec("snappy").decompress(block[:-4], size, asbytes=True)
+    if zlib.crc32(content) != int.from_bytes(block[-4:], "big"):
+        raise ValueError("wrong checksum")
+    return content
+
+
+_DECOMPRESS = {"zstandard": _zstandard, "deflate": _deflate, "bzip2": _bzip2, "xz": _xz, "snappy": _snappy}
+
+
+# -------------------------------------------------------------------------------------------------------------------- numbers
+
+
+def _varint(value: int) -> bytes:
+    """A zigzag varint; only non-negative numbers occur here."""
+    rest = value << 1
+    out = bytearray()
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if position >= len(data) or shift > 63:
+            raise CorruptFile("a number of an Avro file is cut off", offset=position)
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+
+
+def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
+    size, position = _read_varint(data, position)
+    if size < 0 or position + size > len(data):
+        raise CorruptFile("a value of an Avro header is cut off", offset=position)
+    return data[position : position + size], position + size
+
+
+# -------------------------------------------------------------------------------------------------------------------- schemas
+
+
+@lru_cache(maxsize=64)
+def _reader(text: str, expected: str, what: str) -> tuple[Schema, Check | None]:
+    """The schema for fastavro of a block of a file with the schema `text`, and a test for nulls where no null may be (None: the schema
+    rules them out)."""
+    from fastavro import parse_schema
+
+    try:
+        plain = _Plain().type(json.loads(text), {})
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptFile(f"the {what} has a schema that cannot be read: {error}", offset=4) from None
+    check = _compare(json.loads(expected), plain, what)
+    try:
+        return parse_schema({"type": "array", "items": plain}), check
+    except Exception as error:  # fastavro's rules for names, defaults, …
+        raise CorruptFile(f"the {what} has a schema that cannot be read: {error}", offset=4) from None
+
+
+class _Plain:
+    """Rewrites a schema of a file: no logical types, no aliases and defaults, every named type written out under a fresh name."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def type(self, schema: Any, named: dict[str, Any]) -> Schema:
+        """`named` are the complete definitions so far; one that is not complete cannot be referred to, so nothing is recursive."""
+        self.count += 1
+        if self.count > MAX_TYPES:
+            raise ValueError("it is too large")
+        if isinstance(schema, list):
+            if not schema or any(isinstance(branch, list) for branch in schema):
+                raise ValueError("it has an empty or nested union")
+            return [branch if branch == "null" else self.type(branch, named) for branch in schema]
+        if isinstance(schema, str):
+            if schema in ("boolean", "int", "long", "float", "double", "bytes", "string"):
+                return schema
+            if schema in named:
+                return self.type(named[schema], named)
+            raise ValueError(f"it has the unknown, recursive or empty type {schema!r}")
+        kind = schema["type"]
+        match kind:
+            case "array":
+                return {"type": "array", "items": self.type(schema["items"], named)}
+            case "map":
+                return {"type": "map", "values": self.type(schema["values"], named)}
+            case "record" | "error":
+                if not schema["fields"]:
+                    raise ValueError("it has a record without fields")
+                name = f"r{self.count}"
+                fields = [{"name": field["name"], "type": self.type(field["type"], named)} for field in schema["fields"]]
+                plain: Schema = {"type": "record", "name": name, "fields": fields}
+            case "enum":
+                plain = {"type": "enum", "name": f"e{self.count}", "symbols": list(schema["symbols"])}
+            case "fixed":
+                if type(schema["size"]) is not int or schema["size"] < 1:
+                    raise ValueError("it has a fixed type without a size")
+                plain = {"type": "fixed", "name": f"f{self.count}", "size": schema["size"]}
+            case _:
+                return self.type(kind, named)
+        if "name" in schema:
+            named[schema["name"]] = schema
+            if schema.get("namespace"):
+                named[f"{schema['namespace']}.{schema['name']}"] = schema
+        return plain
+
+
+def _compare(expected: Schema, actual: Schema, where: str) -> Check | None:
+    """Raises if values of the actual schema cannot be used as those of the expected one; returns what must be tested for each value."""
+    nullable = isinstance(expected, list)
+    wanted = _without_null(expected, where)
+    found = _without_null(actual, where)
+    check = _compare_values(wanted, found, where)
+    if isinstance(actual, list) and not nullable:
+        return _is_present if check is None else lambda value: value is not None and check(value)
+    if check is None or not isinstance(actual, list):
+        return check
+    return lambda value: value is None or check(value)
+
+
+def _compare_values(wanted: Schema, found: Schema, where: str) -> Check | None:
+    wanted_kind, found_kind = _kind(wanted), _kind(found)
+    if wanted_kind != found_kind and {wanted_kind, found_kind} != {"int", "long"}:
+        raise CorruptFile(f"{where} is {found_kind} where {wanted_kind} is expected", offset=4)
+    if wanted_kind == "array":
+        items = _compare(wanted["items"], found["items"], f"an item of {where}")
+        return None if items is None else lambda values: all(map(items, values))
+    if wanted_kind != "record":
+        return None
+    present = {field["name"]: field["type"] for field in found["fields"]}
+    checks: list[tuple[str, Check]] = []
+    for field in wanted["fields"]:
+        name = field["name"]
+        if name not in present:
+            if not isinstance(field["type"], list):
+                raise CorruptFile(f"{where} has no {name}", offset=4)
+            continue
+        check = _compare(field["type"], present[name], name)
+        if check is not None:
+            checks.append((name, check))
+    return (lambda record: all(check(record[name]) for name, check in checks)) if checks else None
+
+
+def _is_present(value: Any) -> bool:
+    return value is not None
+
+
+def _without_null(schema: Schema, where: str) -> Schema:
+    if not isinstance(schema, list):
+        return schema
+    branches = [branch for branch in schema if branch != "null"]
+    if len(branches) != 1:
+        raise CorruptFile(f"{where} is a union of {len(branches)} types", offset=4)
+    return branches[0]
+
+
+def _kind(schema: Schema) -> Any:
+    return schema["type"] if isinstance(schema, dict) else schema
