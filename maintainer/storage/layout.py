@@ -78,7 +78,7 @@ def partition_text(value: Any, data_type: DataType, legacy_name: bool = True) ->
             return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
         case TypeRoot.TIME if not legacy_name:
             seconds, millis = divmod(value, 1000)
-            fraction = f".{millis:03d}" if data_type.precision else ""
+            fraction = "." + (f"{millis:03d}"[: data_type.precision].rstrip("0") or "0") if data_type.precision else ""
             return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             return _timestamp_text(value, data_type.precision, legacy_name)

@@ -83,13 +83,8 @@ class TableOptions(Mapping[str, str]):
 
     @classmethod
     def of(cls, schema: TableSchema, dynamic: Mapping[str, str] | None = None) -> TableOptions:
-        """The options of a schema, with those of this call above them. Old schema versions have other defaults (spec 01 §4.1)."""
-        values = dict(schema.options)
-        if schema.version <= 1:
-            values.setdefault("bucket", "1")
-        if schema.version <= 2:
-            values.setdefault("file.format", "orc")
-        return cls({**values, **(dynamic or {})})
+        """The options of a schema, with those of this call above them."""
+        return cls({**schema.options, **(dynamic or {})})
 
     def __getitem__(self, key: str) -> str:
         return self._values[key]

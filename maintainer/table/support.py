@@ -1,0 +1,330 @@
+"""Which tables this package maintains, and which it reads: the allow-list of options, in one place, each with its reason.
+
+An option is *acted on*, *harmless* (it cannot change the rows of a snapshot or the meaning of a file that we write), or *refused* unless it has
+the value that means "off". What is on none of the lists is refused for maintenance and writing: an option nobody thought about could
+change rows. Reading is refused only where the rows it gives could be wrong. Later work moves entries from the third list to the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+
+from maintainer.errors import Unsupported
+from maintainer.model.files import DataFileMeta
+from maintainer.model.schema import TableSchema
+from maintainer.model.types import BINARIES, TypeRoot
+from maintainer.table.options import TableOptions
+
+ACTED_ON: Mapping[str, str] = {
+    "number and choice of buckets": "bucket bucket-key bucket-function.type",
+    "keys, already taken into the schema itself": "primary-key partition",
+    "deletion vectors": "deletion-vectors.enabled deletion-vectors.bitmap64",
+    "names and directories of data files": (
+        "data-file.prefix data-file.path-directory file.suffix.include.compression partition.default-name partition.legacy-name"
+    ),
+    "size and compression of data files": "target-file-size file.compression file.compression.per.level file.compression.zstd-level",
+    "statistics of data files": (
+        "metadata.stats-mode metadata.stats-mode.per.level metadata.stats-dense-store metadata.stats-keep-first-n-columns fields.*.stats-mode"
+    ),
+    "choice of files to compact": (
+        "num-levels num-sorted-run.compaction-trigger compaction.max-size-amplification-percent compaction.size-ratio "
+        "compaction.small-file-ratio"
+    ),
+    "manifests": "manifest.compression manifest.target-file-size manifest.full-compaction-threshold-size manifest.merge-min-count",
+    "commits": (
+        "commit.max-retries commit.max-retry-wait commit.min-retry-wait commit.timeout commit.user-prefix "
+        "commit.strict-mode.last-safe-snapshot write.sequence-number-init-mode"
+    ),
+    "index definitions": (
+        "pk-btree.index.columns pk-bitmap.index.columns fields.*.pk-btree.index.options fields.*.pk-bitmap.index.options btree-index.* "
+        "bitmap-index.* sorted-index.*"
+    ),
+    "our own": (
+        "publish.single-writer publish.verify-delay read.group-acceptance maintain.rewrite-append maintain.rewrite-append-budget "
+        "maintain.ignored-options"
+    ),
+}
+"""What is configured -> the options, separated by spaces; `*` stands for any text."""
+
+HARMLESS: Mapping[str, str] = {
+    "description of the table, kept by a catalog or an engine": (
+        "path owner provider comment connector external location schema.* is_managed_location transient_lastDdlTime bucketing_version "
+        "table_type storage_handler EXTERNAL numFiles numRows rawDataSize totalSize created* updated* uuid materialized-table.* "
+        "auto-create branch"
+    ),
+    "rules for later changes of the schema": (
+        "add-column-before-partition alter-column-null-to-not-null.disabled disable-explicit-type-casting deletion-vectors.modifiable "
+        "vector-field"
+    ),
+    "how engines read": (
+        "scan.* source.* consumer* continuous.* streaming* incremental-* stream-scan-mode batch-scan-mode log.scan* read.batch-size "
+        "read.shuffle-bucket-with-partition read.allow.fullScan read.changelog read.stream.* lookup.* cache-page-size "
+        "file-reader-async-threshold file-index.read.enabled key-value.sequence_number.enabled table-read.sequence-number.enabled "
+        "legacy-timestamp-mapping.enabled requiredSparkConfsCheck.enabled filesystem.job-level-settings.enabled paimon.* "
+        "vector-search.* global-index.enabled global-index.search-mode global-index.thread-num scalar-index.search-mode "
+        "vector-index.search-mode full-text-index.search-mode"
+    ),
+    "how engines write, and with which resources": (
+        "sink.* write-only write.compaction-skip write-buffer-* write-max-writers-to-spill write.batch-* write.merge-schema* "
+        "write.use-v2-write write.hive-style-dynamic-partition.enabled write.data-evolution.* async-file-write local-* page-size sort-* "
+        "spill-* num-sorted-run.stop-trigger commit.force-compact commit.force-create-snapshot commit.discard-duplicate-files "
+        "snapshot.ignore-empty-commit bucket-append-ordered dynamic-partition-overwrite overwrite-upgrade cross-partition-upsert.* "
+        "delete.force-produce-changelog end-input.* precommit-compact changelog.precommit-compact* full-compaction.delta-commits "
+        "visibility-callback.* file-operation.thread-num delete-file.thread-num zorder.* orc.write.batch-size "
+        "compaction.bucket-distribution-strategy compaction.skip-expired-partitions unaware-bucket.*"
+    ),
+    "choices that compaction of a deletion-vector table makes anyway": (
+        "force-lookup lookup-compact lookup-compact.max-interval lookup-wait changelog-producer.lookup-wait compaction.force-up-level-0 "
+        "deletion-vector.index-file.target-size"
+    ),
+    "how Java's format writers lay out a file; any layout reads the same": "file.block-size parquet.* orc.* avro.* target-file-row-num",
+    "order and statistics inside manifests": "manifest-sort.* manifest.delete-file-drop-stats manifest.merge-optimize.enabled",
+    "what is kept, which a compaction does not decide": (
+        "snapshot.* changelog.num-retained.* changelog.time-retained tag.* partition.expiration-* partition.timestamp-*"
+    ),
+    "partitions in catalogs and for downstream jobs": (
+        "partition.idle-* partition.mark-done* partition.end-input-to-done partition.time-interval partition.sink-strategy metastore.* hive.*"
+    ),
+    "details of what is off": (
+        "sequence.field.sort-order changelog-producer.row-deduplicate* changelog-file.* data-file.external-paths.specific-fs "
+        "data-file.external-paths.weights file-index.in-manifest-threshold metadata.iceberg.* data-evolution.* "
+        "row-tracking.partition-group-on-commit chain-table.* clustering.* blob.* blob-compaction.enabled blob-as-descriptor "
+        "blob-view.resolve.enabled blob-write-null-on-* lock-* fields.*.map.shared-shredding.* variant.shredding.*"
+    ),
+    "other kinds of tables": (
+        "format-table.* dynamic-bucket.* postpone.* compaction.min.file-num compaction.file-num-limit compaction.delete-ratio-threshold "
+        "global-index.build.* global-index.column-update-action global-index.row-count-per-shard"
+    ),
+    "options of index families; the table has no index of them": "multivalue-index.* fm-index.* full-text.* ivf-* hnsw* diskann*",
+}
+
+UNSET = frozenset({""})
+_OFF = frozenset({"", "false"})
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An option that is accepted only with one of these values (lower case), and why; `reading`: rows could be wrong, too."""
+
+    accepted: frozenset[str]
+    reason: str
+    reading: bool = False
+
+
+def _refusals() -> Iterator[tuple[str, Refusal]]:
+    def refuse(reason: str, keys: str, accepted: Iterable[str] = _OFF, reading: bool = False) -> Iterator[tuple[str, Refusal]]:
+        for key in keys.split():
+            yield key, Refusal(frozenset(accepted), reason, reading)
+
+    yield from refuse("only the deduplicate engine is supported yet", "merge-engine", ["deduplicate"])
+    yield from refuse(
+        "it belongs to another merge engine",
+        "aggregation.* partial-update.* fields.default-aggregate-function fields.*.aggregate-function fields.*.sequence-group "
+        "fields.*.ignore-retract fields.*.distinct fields.*.nested-* fields.*.count-limit fields.*.list-agg-delimiter fields.*.ts-field",
+        UNSET,
+    )
+    yield from refuse("records would have to be ordered by a column", "sequence.field", UNSET)
+    yield from refuse("records would have to be ordered by their snapshot", "sequence.snapshot-ordering")
+    yield from refuse("the kind of a record would come from a column", "rowkind.field", UNSET)
+    yield from refuse(
+        "deletes would have to be dropped",
+        "ignore-delete ignore-update-before deduplicate.ignore-delete first-row.ignore-delete partial-update.ignore-delete",
+    )
+    yield from refuse("no changelog is written yet", "changelog-producer", ["none"])
+    yield from refuse("expired records would have to be dropped", "record-level.expire-time record-level.time-field", UNSET)
+    yield from refuse("file-level indexes are not written yet", "file-index.*", UNSET)
+    yield from refuse("files without key columns are not written yet", "data-file.thin-mode")
+    yield from refuse("only Parquet is written yet", "file.format", ["parquet"])
+    yield from refuse("only Parquet is written yet", "file.format.per.level", UNSET)
+    yield from refuse("only Avro manifests are written", "manifest.format", ["avro"])
+    yield from refuse("index files beside the data are not written yet", "index-file-in-data-file-dir")
+    yield from refuse("index files would have to go elsewhere", "global-index.external-path", UNSET)
+    yield from refuse("data files would have to go elsewhere", "data-file.external-paths", UNSET)
+    yield from refuse("data files would have to go elsewhere", "data-file.external-paths.strategy", ["none"])
+    yield from refuse("null keys are not merged yet", "primary-key.nullable")
+    yield from refuse("level 0 would have to be merged while reading", "deletion-vectors.merge-on-read", reading=True)
+    yield from refuse(
+        "compactions of this kind are not picked yet",
+        "compaction.optimization-interval compaction.total-size-threshold compaction.incremental-size-threshold",
+        UNSET,
+    )
+    yield from refuse("the off-peak ratio is not applied yet", "compaction.offpeak-ratio", ["0"])
+    yield from refuse("the off-peak ratio is not applied yet", "compaction.offpeak.start.hour compaction.offpeak.end.hour", ["-1"])
+    yield from refuse("it is not acted on yet", "compaction.force-rewrite-all-files")
+    yield from refuse(
+        "indexes of this family are not maintained yet",
+        "pk-multivalue.index.columns pk-fm.index.columns pk-vector.index.columns pk-full-text.index.columns fields.*.pk-multivalue.index.* "
+        "fields.*.pk-fm.index.* fields.*.pk-vector.* fields.*.pk-full-text.index.*",
+        UNSET,
+    )
+    yield from refuse("Iceberg metadata would not follow our commits", "metadata.iceberg.storage", ["disabled"])
+    yield from refuse("classes of a Java engine would have to be called", "commit.callbacks commit.callback.* commit.custom-listeners", UNSET)
+    yield from refuse("commits would have to hold the catalog's lock", "lock.enabled")
+    yield from refuse("commits would have to hold the catalog's lock", "lock.type", UNSET)
+    yield from refuse("Parquet files would have to be encrypted", "parquet.encryption.* parquet.crypto.* encryption.*", UNSET)
+    yield from refuse("shredded variants are not written yet", "variant.inferShreddingSchema")
+    yield from refuse("shredded variants are not written yet", "variant.shreddingSchema parquet.variant.shreddingSchema", UNSET)
+    yield from refuse("maps would have another layout in the files", "fields.*.map.storage-layout", ["default"], reading=True)
+    yield from refuse("BLOB columns are not supported", "blob-field blob-descriptor-field blob-view-field blob.stored-descriptor-fields", UNSET)
+    yield from refuse("vectors would be in files of their own", "vector.file.format vector.target-file-size", UNSET, reading=True)
+    yield from refuse("files are not in the order of the primary key", "pk-clustering-override", reading=True)
+    yield from refuse("files are not in the order of the primary key", "clustering.incremental")
+    yield from refuse("a chain of branches would have to be merged", "chain-table.enabled", reading=True)
+    yield from refuse("rows have ids of their own", "row-tracking.enabled")
+    yield from refuse("rows are spread over several files", "data-evolution.enabled", reading=True)
+    yield from refuse("the catalog decides who may see which rows and columns", "query-auth.enabled", reading=True)
+    yield from refuse("this is not a table of Paimon's own files", "type", ["table", "materialized-table"], reading=True)
+
+
+REFUSED: Mapping[str, Refusal] = dict(_refusals())
+
+NOT_READ: Mapping[str, str] = {
+    "the table's options choose another snapshot or other files to read; ask for them in the call instead": (
+        "scan.snapshot-id scan.tag-name scan.timestamp scan.timestamp-millis scan.version scan.watermark scan.bucket "
+        "scan.creation-time-millis scan.file-creation-time-millis incremental-between incremental-between-timestamp "
+        "incremental-to-auto-tag"
+    ),
+    "rows would come from another branch, too": (
+        "scan.fallback-branch scan.fallback-snapshot-branch scan.fallback-delta-branch scan.primary-branch"
+    ),
+}
+"""Harmless for maintenance, but a reader that does not act on them gives other rows than Java's."""
+
+FORMATS = frozenset({"parquet"})
+"""File formats that are read and written."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a table that is refused: an option or a kind, why, and for what."""
+
+    what: str
+    why: str
+    reading: bool = False
+    maintaining: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
+def check_maintainable(schema: TableSchema, schemas: Sequence[TableSchema] = ()) -> None:
+    """Raises `Unsupported` unless tables like this one are compacted, indexed and written; `schemas` are those of its live files."""
+    found = [finding for finding in findings(schema, schemas) if finding.maintaining]
+    if found:
+        raise Unsupported("this table cannot be maintained: " + "; ".join(map(str, found)))
+
+
+def check_readable(schema: TableSchema) -> None:
+    """Raises `Unsupported` where the rows that reading gives could be wrong."""
+    found = [finding for finding in findings(schema) if finding.reading]
+    if found:
+        raise Unsupported("this table cannot be read: " + "; ".join(map(str, found)))
+
+
+def findings(schema: TableSchema, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
+    """Everything about a table that is refused, kinds before options."""
+    return [*_kind_findings(schema), *_type_findings(schema, schemas), *_option_findings(schema)]
+
+
+def check_live_files(files: Iterable[DataFileMeta]) -> None:
+    """Raises `Unsupported` for a data file that cannot be read: its format, its place, or how its rows are spread."""
+    for file in files:
+        if file_format(file.file_name) not in FORMATS:
+            raise Unsupported(f"{file.file_name}: data files in format {file_format(file.file_name)!r} are not read yet, only Parquet")
+        if file.external_path is not None:
+            raise Unsupported(f"{file.file_name}: files outside of the table ({file.external_path}) are not read yet")
+        if file.write_cols is not None or file.first_row_id is not None:
+            raise Unsupported(f"{file.file_name}: a file with row ids or only some of the columns")
+
+
+_COMPRESSIONS = frozenset({"zst", "zstd", "gz", "gzip", "bz2", "bzip2", "lz4", "lzo", "snappy", "deflate", "xz"})
+
+
+def file_format(name: str) -> str:
+    """The format that a data file's name says: the text after the last dot, or before it when that is a compression (spec 01 §3.3)."""
+    parts = name.lower().split(".")
+    if len(parts) > 2 and parts[-1] in _COMPRESSIONS:
+        return parts[-2]
+    return parts[-1] if len(parts) > 1 else ""
+
+
+def _kind_findings(schema: TableSchema) -> Iterator[Finding]:
+    if not schema.primary_keys:
+        yield Finding("no primary key", "only primary-key tables are supported yet", reading=True)
+        return
+    options = TableOptions.of(schema)
+    if not options.deletion_vectors_enabled:
+        yield Finding(
+            f"deletion-vectors.enabled = {options.get('deletion-vectors.enabled', 'false')}",
+            "without deletion vectors, files would have to be merged while reading",
+            reading=True,
+        )
+    if options.bucket == -1:
+        yield Finding("bucket = -1", "tables with dynamic buckets are not supported yet")
+    elif options.bucket == -2:
+        yield Finding("bucket = -2", "tables that postpone the choice of buckets are not supported yet")
+    elif options.bucket <= 0:
+        yield Finding(f"bucket = {options.bucket}", "the number of buckets must be positive")
+    if not set(schema.partition_keys) <= set(schema.primary_keys):
+        missing = ", ".join(key for key in schema.partition_keys if key not in schema.primary_keys)
+        yield Finding(f"partitioned by {missing}", "a primary key without all partition keys may move between partitions")
+    if not schema.trimmed_primary_keys:
+        yield Finding("primary key", "all of its columns are partition keys")
+
+
+def _type_findings(schema: TableSchema, schemas: Sequence[TableSchema]) -> Iterator[Finding]:
+    for name in schema.partition_keys:
+        if schema.field(name).type.root in BINARIES:
+            yield Finding(f"partition column {name}", f"type {schema.field(name).type} has no directory name", reading=True)
+        if schema.field(name).type.root is TypeRoot.TIMESTAMP_LTZ and not TableOptions.of(schema).boolean("partition.legacy-name", True):
+            yield Finding(f"partition column {name}", "its directory names depend on the writer's time zone", reading=True)
+    for field in schema.fields:
+        if field.type.root in (TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY):
+            yield Finding(f"column {field.name}", f"type {field.type} is not supported yet")
+        for other in schemas:
+            old = other.field_by_id(field.id)
+            if old is not None and not old.type.same_values(field.type):
+                change = f"files of schema {other.id} hold it as {old.type}, the table's type is now {field.type}"
+                yield Finding(f"column {field.name}", f"{change}: retyped columns are not supported yet")
+                break
+
+
+def _option_findings(schema: TableSchema) -> Iterator[Finding]:
+    ignored = {name.strip() for name in schema.options.get("maintain.ignored-options", "").split(",")}
+    for key, value in sorted(schema.options.items()):
+        text = value.strip().lower()
+        refusal = _refusal(key)
+        if key in _NOT_READ and text:
+            yield Finding(f"{key} = {value}", _NOT_READ[key], reading=True, maintaining=False)
+        elif refusal is not None and text not in refusal.accepted:
+            yield Finding(f"{key} = {value}", refusal.reason, refusal.reading)
+        elif refusal is None and key not in ignored and not _is_allowed(key):
+            why = "this option is not known here and could change rows or files; if it does not, list it in maintain.ignored-options"
+            yield Finding(f"{key} = {value}", why)
+
+
+def _refusal(key: str) -> Refusal | None:
+    """The refusal that concerns an option; a name that is on a list in full goes before a pattern."""
+    if key in REFUSED:
+        return REFUSED[key]
+    if key in _ALLOWED:
+        return None
+    return next((refusal for pattern, refusal in _REFUSED_PATTERNS if pattern.fullmatch(key)), None)
+
+
+def _is_allowed(key: str) -> bool:
+    return key in _ALLOWED or any(pattern.fullmatch(key) for pattern in _ALLOWED_PATTERNS)
+
+
+def _words(table: Mapping[str, str]) -> dict[str, str]:
+    """option -> reason, of a table of reason -> options."""
+    return {key: reason for reason, keys in table.items() for key in keys.split()}
+
+
+_NOT_READ = _words(NOT_READ)
+_ALLOWED = {**_words(HARMLESS), **_words(ACTED_ON), **_NOT_READ}
+_ALLOWED_PATTERNS = [re.compile(translate(key)) for key in _ALLOWED if "*" in key]
+_REFUSED_PATTERNS = [(re.compile(translate(key)), refusal) for key, refusal in REFUSED.items() if "*" in key]
