@@ -40,15 +40,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["peers"] = dict(peers.asked)
+        session.config.workeroutput["campaigns"] = campaign.COUNTS
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    _asked_by_workers.update(getattr(node, "workeroutput", {}).get("peers", {}))
+    said = getattr(node, "workeroutput", {})
+    _asked_by_workers.update(said.get("peers", {}))
+    campaign.COUNTS.update(said.get("campaigns", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Which peers took part and how often they were asked; a missing one with its reason."""
+    """What the campaigns counted; which peers took part and how often they were asked, or why not."""
+    if campaign.COUNTS:
+        terminalreporter.section("campaigns")
+        for name, (count, full) in sorted(campaign.COUNTS.items()):
+            terminalreporter.write_line(f"{name:50} {count} of {full}")
     asked = peers.asked + _asked_by_workers
     terminalreporter.section("peers")
     for name in peers.NAMES:

@@ -1,0 +1,1 @@
+"""The writer: rows to level-0 files of their buckets."""
