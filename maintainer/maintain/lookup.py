@@ -8,27 +8,28 @@ compaction that writes a new version of a key below the level of the old one kee
     dead rows  do not exist: a hit that the deletion vector already names is no hit (spec 04 §14.1)
 
 Only key columns are read, and of those only the row groups that may hold one of the keys. Keys come in ascending order, so that a merge
-walks every file once from front to back: the row groups that it touched last are kept per file.
+walks every file once from front to back: the row group that it touched last is kept per file, as the next keys may be in it, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import numpy.typing as npt
 from pyroaring import BitMap64
 
 from maintainer.data.reader import DataFile
 from maintainer.errors import CorruptFile
 from maintainer.format import binary_row
 from maintainer.merge import order
+from maintainer.merge.order import Int64s, Keys
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import FLOATS, DataType
 
-Keys = list[pa.Array]
-"""Key columns of rows that are sorted by key, each key once."""
+_NONE: Int64s = np.empty(0, dtype=np.int64)
 
 
 @dataclass
@@ -42,8 +43,10 @@ class DeletionVectors:
         """The deleted positions of a file; None when there is no vector for it."""
         return self.vectors.get(file_name)
 
-    def mark(self, file_name: str, positions: np.ndarray) -> int:
+    def mark(self, file_name: str, positions: Int64s) -> int:
         """Delete positions of a file; how many of them were alive. Deleting what is deleted changes nothing."""
+        if not len(positions):
+            return 0
         vector = self.vectors.get(file_name)
         if vector is None:
             vector = BitMap64()
@@ -64,10 +67,10 @@ class DeletionVectors:
         """What goes into a new file: vectors of live files, by name (an older Java may have left vectors of files that are gone)."""
         return {name: self.vectors[name] for name in sorted(self.vectors) if name in file_names}
 
-    def dead(self, file_name: str, positions: np.ndarray) -> np.ndarray:
+    def dead(self, file_name: str, positions: Int64s) -> npt.NDArray[np.bool_]:
         """For each position whether it is deleted."""
         vector = self.vectors.get(file_name)
-        if not vector:
+        if not vector or not len(positions):
             return np.zeros(len(positions), dtype=bool)
         low, high = int(positions[0]), int(positions[-1])
         deleted = np.fromiter(vector & BitMap64.from_range(low, high + 1), dtype=np.uint64)
@@ -86,31 +89,27 @@ class PositionLookup:
         key_types: Sequence[DataType],
     ) -> None:
         """`levels`: the files of the levels above the output level, lowest level first, files of a level in key order."""
-        self.key_names = tuple(key_names)
-        self.key_types = tuple(key_types)
-        self.levels = [[_LookupFile(meta, open_file, self.key_names, self.key_types) for meta in files] for files in levels]
+        self.levels = [[_LookupFile(meta, open_file, tuple(key_names), tuple(key_types)) for meta in files] for files in levels]
         self.deletions = deletions
 
     def mark(self, keys: Keys) -> int:
-        """Delete the newest live older version of each key; how many there were."""
+        """Delete the newest live older version of each of these distinct, ascending keys; how many there were."""
         marked = 0
         for files in self.levels:
-            if not len(keys[0]):
+            if not len(keys):
                 break
-            found = np.zeros(len(keys[0]), dtype=bool)
+            found = np.zeros(len(keys), dtype=bool)
             for file in files:
                 start, stop = file.span(keys)
-                if start == stop:
-                    continue
-                positions, indices = file.find([column.slice(start, stop - start) for column in keys])
-                if not len(positions):
-                    continue
-                alive = ~self.deletions.dead(file.meta.file_name, positions)
-                marked += self.deletions.mark(file.meta.file_name, positions[alive])
-                found[indices[alive] + start] = True
+                if start < stop:
+                    positions, indices = file.find(keys.slice(start, stop))
+                    alive = ~self.deletions.dead(file.meta.file_name, positions)
+                    marked += self.deletions.mark(file.meta.file_name, positions[alive])
+                    found[indices[alive] + start] = True
+                if stop < len(keys):
+                    file.release()
             if found.any():
-                keep = pa.array(~found)
-                keys = [column.filter(keep) for column in keys]
+                keys = keys.take(~found)
         return marked
 
 
@@ -128,63 +127,74 @@ class _LookupFile:
         self.open_file = open_file
         self.key_names = key_names
         self.key_types = key_types
-        self.smallest = binary_row.deserialize(meta.min_key, key_types)
-        self.largest = binary_row.deserialize(meta.max_key, key_types)
+        self.smallest = order.comparable(binary_row.deserialize(meta.min_key, key_types), key_types)
+        self.largest = order.comparable(binary_row.deserialize(meta.max_key, key_types), key_types)
         self.file: DataFile | None = None
+        self.bounds: list[tuple[tuple[Any, ...], tuple[Any, ...]] | None] = []
         self.cached: dict[int, Keys] = {}
 
     def span(self, keys: Keys) -> tuple[int, int]:
         """Which keys lie between the smallest and the largest key of the file."""
-        start = order.search(keys, self.key_types, self.smallest, "left")
-        return start, max(start, order.search(keys, self.key_types, self.largest, "right"))
+        start = keys.search(self.smallest, "left")
+        return start, max(start, keys.search(self.largest, "right"))
 
-    def find(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
+    def find(self, keys: Keys) -> tuple[Int64s, Int64s]:
         """Physical positions of the keys that are in the file, ascending, and their indices in `keys`."""
         if self.file is None:
             self.file = self.open_file(self.meta)
-        wanted = self._row_groups(self.file, keys)
-        self.cached = {number: columns for number, columns in self.cached.items() if number in wanted}
-        positions, indices = [], []
+            self.bounds = self._bounds(self.file)
+        wanted = [number for number, bound in enumerate(self.bounds) if bound is None or _any_between(keys, *bound)]
+        positions, indices = [_NONE], [_NONE]
         for number in wanted:
-            columns = self._keys_of(self.file, number)
-            here, there = match(columns, keys, self.key_types)
+            if number not in self.cached:
+                self.cached = {number: self._keys_of(self.file, number)}
+            here, there = match(self.cached[number], keys)
             positions.append(here + self.file.row_groups[number].first)
             indices.append(there)
-        if not positions:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         return np.concatenate(positions), np.concatenate(indices)
 
-    def _row_groups(self, file: DataFile, keys: Keys) -> list[int]:
-        """Row groups that may hold one of the keys, by their bounds of the first key column."""
-        numbers = range(len(file.row_groups))
-        if self.key_types[0].root in FLOATS:  # Parquet leaves NaN out of its bounds
-            return list(numbers)
-        first, types = keys[:1], self.key_types[:1]
-        bounds = file.key_bounds(self.key_names[0])
+    def release(self) -> None:
+        """Let go of what was read: no later key is in this file."""
+        self.file = None
+        self.cached = {}
+
+    def _bounds(self, file: DataFile) -> list[tuple[tuple[Any, ...], tuple[Any, ...]] | None]:
+        """Smallest and largest value of the first key column per row group, in comparable form; None where they are unknown."""
+        types = self.key_types[:1]
+        if types[0].root in FLOATS:  # Parquet leaves NaN out of its bounds
+            return [None] * len(file.row_groups)
         return [
-            number
-            for number, bound in zip(numbers, bounds, strict=True)
-            if bound is None or order.search(first, types, (bound[0],), "left") < order.search(first, types, (bound[1],), "right")
+            None if bound is None else (order.comparable(bound[:1], types), order.comparable(bound[1:], types))
+            for bound in file.group_bounds(self.key_names[0])
         ]
 
     def _keys_of(self, file: DataFile, number: int) -> Keys:
-        columns = self.cached.get(number)
-        if columns is None:
-            table = file.read(self.key_names, [number])
-            columns = self.cached[number] = [table[name].combine_chunks() for name in self.key_names]
-            if not order.is_sorted(columns, self.key_types):
-                raise CorruptFile(f"a file of level {self.meta.level} is not in key order", path=self.meta.file_name)
-        return columns
+        table = file.read(self.key_names, [number])
+        keys = Keys.of([table[name] for name in self.key_names], self.key_types)
+        if not keys.ascending():
+            raise CorruptFile(f"a file of level {self.meta.level} is not in key order", path=self.meta.file_name)
+        return keys
 
 
-def match(left: Keys, right: Keys, types: Sequence[DataType]) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the rows with equal keys in two sorted sets of distinct keys."""
-    rows = len(left[0])
-    columns = [pa.concat_arrays([one, _like(other, one)]) for one, other in zip(left, right, strict=True)]
-    ordered, starts = order.sort_groups(columns, types)
+def match(left: Keys, right: Keys) -> tuple[Int64s, Int64s]:
+    """Indices of the rows with equal keys in two ascending sequences of distinct keys."""
+    if len(left.columns) == 1 and isinstance(left.columns[0], np.ndarray):
+        return _match_words(left.columns[0], right.columns[0])
+    rows = len(left)
+    ordered, starts = Keys.concat([left, right]).sort()
     pairs = starts[np.flatnonzero(np.diff(np.append(starts, len(ordered))) == 2)]
     return ordered[pairs], ordered[pairs + 1] - rows
 
 
-def _like(array: pa.Array, model: pa.Array) -> pa.Array:
-    return array if array.type == model.type else array.cast(model.type)
+def _match_words(left: Int64s, right: Int64s) -> tuple[Int64s, Int64s]:
+    if not len(left):
+        return _NONE, _NONE
+    at = np.minimum(np.searchsorted(left, right), len(left) - 1)
+    hits = np.flatnonzero(left[at] == right)
+    return at[hits], hits
+
+
+def _any_between(keys: Keys, smallest: tuple[Any, ...], largest: tuple[Any, ...]) -> bool:
+    """Whether a key's first column lies in a range; a prefix of a key compares before all keys that go on after it."""
+    start = keys.search(smallest, "left")
+    return start < len(keys) and keys.at(start)[: len(largest)] <= largest

@@ -1,0 +1,92 @@
+"""What a Parquet footer says about columns (spec 02 §3.6): where they are, and the bounds of their row groups as internal values.
+
+Statistics stand in the footer in the physical form of the column: the raw number or bytes, to be read by the column's annotation, which is
+what Arrow made the file's type from.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from maintainer.model.types import FLOATS, TIMESTAMPS, DataType
+
+_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_MILLIS_DIVISOR = {"us": 1_000, "ns": 1_000_000}
+
+
+def leaf_range(schema: pa.Schema, name: str) -> range:
+    """The leaf columns of a top-level column, in the order of the file."""
+    first = 0
+    for field in schema:
+        count = _leaves(field.type)
+        if field.name == name:
+            return range(first, first + count)
+        first += count
+    return range(0)
+
+
+def leaf_index(schema: pa.Schema, name: str) -> int | None:
+    """The leaf column of a column that is not nested, and None for any other."""
+    index = schema.get_field_index(name)
+    if index < 0 or schema.field(index).type.num_fields:
+        return None
+    return leaf_range(schema, name).start
+
+
+def has_int96(metadata: pq.FileMetaData, schema: pa.Schema, name: str) -> bool:
+    """Whether a column holds, at any depth, timestamps in the form that cannot be told to fit 64 bits."""
+    return any(metadata.schema.column(index).physical_type == "INT96" for index in leaf_range(schema, name))
+
+
+def _leaves(data_type: pa.DataType) -> int:
+    if pa.types.is_dictionary(data_type) or not data_type.num_fields:
+        return 1
+    return sum(_leaves(data_type.field(index).type) for index in range(data_type.num_fields))
+
+
+def bounds(metadata: pq.FileMetaData, group: int, index: int, arrow: pa.DataType, data_type: DataType) -> tuple[Any, Any] | None:
+    """Values between which those of a column chunk are, in the order of `maintainer.model.values`."""
+    statistics = metadata.row_group(group).column(index).statistics
+    if statistics is None or not statistics.has_min_max:
+        return None
+    low, high = value(statistics.min_raw, arrow, data_type), value(statistics.max_raw, arrow, data_type)
+    if low is None or high is None:
+        return None
+    if data_type.root in FLOATS:
+        return (-0.0 if low == 0 else low), math.nan
+    return low, high
+
+
+def value(raw: Any, arrow: pa.DataType, data_type: DataType) -> Any:
+    """A bound of the footer as an internal value; None if it cannot be one (a cut text, for example)."""
+    types = pa.types
+    if types.is_dictionary(arrow):
+        arrow = arrow.value_type
+    if types.is_decimal(arrow):
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+        return Decimal(f"{unscaled}E{-arrow.scale}")
+    if isinstance(raw, bytes):
+        if types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow):
+            return _text(raw)
+        return raw
+    if types.is_timestamp(arrow):
+        return raw * _NANOS[arrow.unit]
+    if types.is_time(arrow):
+        return raw // _MILLIS_DIVISOR.get(arrow.unit, 1)
+    if data_type.root in FLOATS and math.isnan(raw):
+        return None
+    if data_type.root in TIMESTAMPS:
+        return None
+    return raw
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None

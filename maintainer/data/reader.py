@@ -1,0 +1,308 @@
+"""Reading key-value Parquet files (spec 02 §2, §3.4, §13; Java `KeyValueFileReaderFactory`, `ParquetReaderFactory`).
+
+A file is opened with the size and row count that its metadata gives, and anything else is an error: positions, deletion vectors and indexes
+depend on them. Columns are found by the names of the *file's* schema and come back as those of the read schema. Keys are read from the value
+columns, never from `_KEY_…`. Positions are physical: they count all rows of the file, from row-group offsets, whatever is left out.
+
+Memory: batches stream, one column chunk of each wanted column at a time. Threads are not used; the callers' work is what runs in parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from maintainer.data import evolution, footer, physical
+from maintainer.data.arrow_types import arrow_field, timestamp_unit
+from maintainer.errors import CorruptFile, MaintainerError, StorageError, Unsupported
+from maintainer.model.files import DataFileMeta
+from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
+from maintainer.model.types import TIMESTAMPS, DataField, DataType
+from maintainer.storage.storage import Storage
+
+_LARGEST_KIND = 3
+_UNITS = ("ms", "us", "ns")
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows first … first + rows − 1 of the file."""
+
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """How a column of the read schema comes out of this file; `name` is None when the file does not have it."""
+
+    target: DataField
+    source: DataField
+    name: str | None
+    int96_unit: str | None
+    """The unit in which INT96 timestamps inside of this column are read."""
+
+
+def open_data_file(storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema) -> DataFile:
+    """The file at `path`, whose metadata is `meta` and whose schema (`meta.schema_id`) is `file_schema`."""
+    if not meta.file_name.endswith(".parquet"):
+        raise Unsupported(f"{storage.display(path)}: unsupported data file format {meta.file_name.rpartition('.')[2]!r}")
+    return DataFile(storage, path, meta, file_schema, read_schema)
+
+
+class DataFile:
+    """An open data file. Use it in a `with` block, or close it."""
+
+    def __init__(self, storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema) -> None:
+        self.path = storage.display(path)
+        self._file_schema = file_schema
+        self._read_schema = read_schema
+        self._columns: dict[str, _Column] = {}
+        self._int96_files: dict[str, pq.ParquetFile] = {}
+        self._source = storage.open_input(path)
+        try:
+            with self._errors():
+                size = self._source.size()
+                if size != meta.file_size:
+                    raise CorruptFile(f"it has {size} bytes, its metadata says {meta.file_size}")
+                self._file = self._parquet_file()
+                self.metadata = self._file.metadata
+                self._arrow_schema = self._file.schema_arrow
+                self.row_groups = _row_groups(self.metadata)
+                self.row_count: int = self.metadata.num_rows
+                counted = sum(group.rows for group in self.row_groups)
+                if not counted == self.row_count == meta.row_count:
+                    raise CorruptFile(f"it has {counted} rows, its footer says {self.row_count}, its metadata {meta.row_count}")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._source.close()
+
+    def __enter__(self) -> DataFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def group_bounds(self, column: str) -> list[tuple[Any, Any] | None]:
+        """Per row group, internal values between which all values of a column are that are not NULL; None where nothing is known.
+
+        Bounds of FLOAT and DOUBLE end at NaN: the footer does not tell whether there is one.
+        """
+        with self._errors(column):
+            plan = self._plan(column)
+            index = None if plan.name is None else footer.leaf_index(self._arrow_schema, plan.name)
+            if plan.name is None or index is None:
+                return [None] * len(self.row_groups)
+            arrow = self._arrow_schema.field(plan.name).type
+            return [footer.bounds(self.metadata, group, index, arrow, plan.target.type) for group in range(len(self.row_groups))]
+
+    def read(self, columns: Sequence[str], row_groups: Sequence[int] | None = None) -> pa.Table:
+        """These columns of the whole file, or of some row groups in the given order."""
+        groups = range(len(self.row_groups)) if row_groups is None else row_groups
+        plans = [self._plan_checked(name) for name in columns]
+        rows = sum(self.row_groups[group].rows for group in groups)
+        names = _plain_names(plans)
+        with self._errors():
+            table = self._file.read_row_groups(list(groups), columns=names, use_threads=False) if names else None
+            if table is not None and table.num_rows != rows:
+                raise CorruptFile(f"{table.num_rows} rows were found where {rows} should be")
+        side = self._read_int96(plans, list(groups))
+        arrays = []
+        for plan in plans:
+            found = side.get(plan.target.name) or (None if table is None or plan.name is None else table.column(plan.name))
+            if found is None:
+                arrays.append(pa.chunked_array([pa.nulls(rows, arrow_field(plan.target).type)]))
+            else:
+                arrays.append(pa.chunked_array([self._conform(chunk, plan) for chunk in found.chunks], arrow_field(plan.target, False).type))
+        return pa.Table.from_arrays(arrays, schema=_schema(plans)) if plans else _rows_only(rows)
+
+    def batches(self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches of at most `batch_rows` rows of these columns, each with the position of its first row."""
+        plans = [self._plan_checked(name) for name in columns]
+        schema = _schema(plans)
+        has_int96 = any(plan.int96_unit for plan in plans)
+        groups = range(len(self.row_groups)) if row_groups is None else row_groups
+        for piece in _pieces(groups, one_by_one=has_int96):
+            first = self.row_groups[piece[0]].first
+            rows = sum(self.row_groups[group].rows for group in piece)
+            side = {name: column.combine_chunks() for name, column in self._read_int96(plans, piece).items()}
+            done = 0
+            for batch, count in self._raw_batches(_plain_names(plans), batch_rows, piece, rows):
+                arrays = []
+                for plan in plans:
+                    if plan.target.name in side:
+                        array = side[plan.target.name].slice(done, count)
+                    elif plan.name is None or batch is None:
+                        arrays.append(pa.nulls(count, schema.field(plan.target.name).type))
+                        continue
+                    else:
+                        array = batch.column(plan.name)
+                    arrays.append(self._conform(array, plan))
+                if done + count > rows:
+                    raise CorruptFile(f"more than the {rows} rows of row groups {piece}", path=self.path)
+                yield first + done, pa.RecordBatch.from_arrays(arrays, schema=schema) if plans else _empty_batch(count)
+                done += count
+            if done != rows:
+                raise CorruptFile(f"{done} rows were found in row groups {piece}, the footer says {rows}", path=self.path)
+
+    def _raw_batches(self, names: list[str], batch_rows: int, piece: list[int], rows: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+        if not names:
+            for start in range(0, rows, batch_rows):
+                yield None, min(batch_rows, rows - start)
+            return
+        with self._errors():
+            stream = self._file.iter_batches(batch_rows, row_groups=piece, columns=names, use_threads=False)
+        while True:
+            with self._errors():
+                batch = next(stream, None)
+            if batch is None:
+                return
+            if batch.num_rows:
+                yield batch, batch.num_rows
+
+    def _plan_checked(self, name: str) -> _Column:
+        with self._errors(name):
+            return self._plan(name)
+
+    def _plan(self, name: str) -> _Column:
+        plan = self._columns.get(name)
+        if plan is None:
+            target, source = evolution.match(name, self._file_schema, self._read_schema)
+            found = None
+            if source is not None and self._arrow_schema.get_field_index(source.name) >= 0:
+                found = source.name
+            elif source is not None and self._arrow_schema.get_all_field_indices(source.name):
+                raise CorruptFile(f"two columns have the name {source.name}")
+            elif target in (SEQUENCE_FIELD, KIND_FIELD):
+                raise CorruptFile("a key-value file without this column")
+            int96 = found is not None and footer.has_int96(self.metadata, self._arrow_schema, found)
+            plan = _Column(target, source or target, found, _int96_unit(target.type) if int96 else None)
+            self._columns[name] = plan
+        return plan
+
+    def _conform(self, array: pa.Array, plan: _Column) -> pa.Array:
+        with self._errors(plan.target.name):
+            array = physical.conform(array, plan.source.type, plan.target.type)
+            if array.null_count and (plan.target in (SEQUENCE_FIELD, KIND_FIELD) or plan.target.name in self._read_schema.primary_keys):
+                raise CorruptFile("NULL where there must be a value")
+            if plan.target is KIND_FIELD and len(array):
+                kinds = pc.min_max(array).as_py()
+                if kinds["min"] < 0 or kinds["max"] > _LARGEST_KIND:
+                    raise CorruptFile(f"row kinds from {kinds['min']} to {kinds['max']}")
+            return array
+
+    def _read_int96(self, plans: Sequence[_Column], groups: list[int]) -> dict[str, pa.ChunkedArray]:
+        """Columns with INT96 timestamps, read in the unit of their type, by their names in the read schema."""
+        found: dict[str, pa.ChunkedArray] = {}
+        for unit in _UNITS:
+            wanted = [plan for plan in plans if plan.int96_unit == unit]
+            if not wanted:
+                continue
+            names = list({plan.name for plan in wanted})
+            with self._errors():
+                table = self._int96_file(unit).read_row_groups(groups, columns=names, use_threads=False)
+                seconds = self._int96_file("s").read_row_groups(groups, columns=names, use_threads=False) if unit == "ns" else None
+            for plan in wanted:
+                column = table.column(plan.name)
+                if seconds is not None:
+                    with self._errors(plan.target.name):
+                        physical.check_wrapped(column.combine_chunks(), seconds.column(plan.name).combine_chunks())
+                found[plan.target.name] = column
+        return found
+
+    def _int96_file(self, unit: str) -> pq.ParquetFile:
+        known = self._int96_files.get(unit)
+        if known is None:
+            known = self._int96_files[unit] = self._parquet_file(metadata=self.metadata, coerce_int96_timestamp_unit=unit)
+        return known
+
+    def _parquet_file(self, **options: Any) -> pq.ParquetFile:
+        return pq.ParquetFile(self._source, pre_buffer=False, page_checksum_verification=True, **options)
+
+    @contextmanager
+    def _errors(self, column: str | None = None) -> Iterator[None]:
+        """Errors of Arrow as ours, and all of them naming the file, and the column if it is about one."""
+        about = "" if column is None else f"column {column}: "
+        try:
+            yield
+        except CorruptFile as error:
+            raise (error if error.path else CorruptFile(f"{about}{error.reason}", path=self.path)) from error
+        except Unsupported as error:
+            text = str(error)
+            raise Unsupported(f"{self.path}: {'' if text.startswith(about) else about}{text}") from error
+        except MaintainerError:
+            raise
+        except OSError as error:
+            if error.errno is not None:
+                raise StorageError(f"{self.path}: cannot read: {error}") from error
+            raise CorruptFile(f"{about}{_one_line(error)}", path=self.path) from error
+        except (pa.ArrowException, ValueError, KeyError, OverflowError) as error:
+            raise CorruptFile(f"{about}{_one_line(error)}", path=self.path) from error
+
+
+def _row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:
+    groups = []
+    first = 0
+    for index in range(metadata.num_row_groups):
+        rows = metadata.row_group(index).num_rows
+        if rows < 0:
+            raise CorruptFile(f"row group {index} has {rows} rows")
+        groups.append(RowGroup(first, rows))
+        first += rows
+    return tuple(groups)
+
+
+def _int96_unit(data_type: DataType) -> str:
+    """The finest unit of the timestamps inside of a type."""
+    return max(_units_of(data_type), key=_UNITS.index, default="ns")
+
+
+def _units_of(data_type: DataType) -> Iterator[str]:
+    if data_type.root in TIMESTAMPS:
+        yield timestamp_unit(data_type.precision)
+    for part in (data_type.key, data_type.element, *(field.type for field in data_type.fields)):
+        if part is not None:
+            yield from _units_of(part)
+
+
+def _plain_names(plans: Sequence[_Column]) -> list[str]:
+    return list(dict.fromkeys(plan.name for plan in plans if plan.name is not None and plan.int96_unit is None))
+
+
+def _schema(plans: Sequence[_Column]) -> pa.Schema:
+    return pa.schema([arrow_field(plan.target, with_ids=False) for plan in plans])
+
+
+def _pieces(groups: Sequence[int], one_by_one: bool) -> Iterator[list[int]]:
+    """Row groups that follow one another in the file."""
+    piece: list[int] = []
+    for group in groups:
+        if piece and (one_by_one or group != piece[-1] + 1):
+            yield piece
+            piece = []
+        piece.append(group)
+    if piece:
+        yield piece
+
+
+def _rows_only(rows: int) -> pa.Table:
+    return pa.table({"": pa.nulls(rows)}).select([])
+
+
+def _empty_batch(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=[""]).select([])
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
