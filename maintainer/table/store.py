@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeVar
 
 from maintainer.errors import CorruptFile, CorruptTable, MissingFile, NotATable, Unsupported, UsageError
@@ -18,6 +19,7 @@ from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.layout import Layout
 from maintainer.storage.storage import Storage, join_uri
+from maintainer.table.manifests import Manifests
 from maintainer.table.options import TableOptions
 
 T = TypeVar("T")
@@ -55,6 +57,10 @@ class TableStore:
             self._layout = Layout.of(self.latest_schema(), self.branch)
         return self._layout
 
+    @cached_property
+    def manifests(self) -> Manifests:
+        return Manifests(self.storage, self._paths)
+
     # schemas
 
     def schema_ids(self) -> tuple[int, ...]:
@@ -83,6 +89,10 @@ class TableStore:
         if not ids:
             raise NotATable(f"{self.name}: not a Paimon table: there is no {self._paths.schema_directory}/schema-<id>")
         return self._with_options(self.schema(ids[-1]))
+
+    def schema_of(self, snapshot: Snapshot) -> TableSchema:
+        """The schema of a snapshot (what time travel reads with), with the dynamic options merged into its own."""
+        return self._with_options(self.schema(snapshot.schema_id))
 
     def options(self, schema: TableSchema | None = None) -> TableOptions:
         """The options of a schema (the latest one), those of this call above them."""

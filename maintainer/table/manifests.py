@@ -1,0 +1,127 @@
+"""Reading manifests, and what their entries say together (spec 01 §5.2, §9.3; Java `ManifestFile`, `FileEntry.mergeEntries`).
+
+Manifests never change, so decoded ones are kept by name within a bound: the state after a following snapshot costs only the new manifests.
+Names are checked here, once, before anybody makes a path of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from maintainer.errors import CorruptFile, CorruptTable, MissingFile, Unsupported
+from maintainer.format import index_manifest, manifest, manifest_list
+from maintainer.model.files import FileIdentity, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
+from maintainer.model.snapshot import Snapshot
+from maintainer.storage.layout import Layout, check_file_name
+from maintainer.storage.storage import Storage
+
+T = TypeVar("T")
+
+KEPT_ENTRIES = 200_000
+"""Decoded entries kept in memory, about 1 KB each."""
+
+
+class Manifests:
+    """The manifests of one table. Safe to use from several threads."""
+
+    def __init__(self, storage: Storage, layout: Layout) -> None:
+        self._storage = storage
+        self._layout = layout
+        self._kept: OrderedDict[str, tuple[Any, ...]] = OrderedDict()
+        self._entries = 0
+        self._lock = threading.Lock()
+
+    def files_of(self, name: str, named_by: str) -> tuple[ManifestFileMeta, ...]:
+        """The manifests of a manifest list; `named_by` is the file that names it, for errors."""
+        return self._load(name, named_by, manifest_list.decode, lambda meta: (meta.file_name,))
+
+    def entries(self, name: str, named_by: str) -> tuple[ManifestEntry, ...]:
+        """The entries of a manifest, in their order."""
+        return self._load(name, named_by, manifest.decode, lambda entry: (entry.file.file_name, *entry.file.extra_files))
+
+    def index(self, name: str, named_by: str) -> tuple[IndexManifestEntry, ...]:
+        """All entries of an index manifest; a committed one only adds."""
+        entries = self._load(name, named_by, index_manifest.decode, lambda entry: (entry.file.file_name,))
+        for entry in entries:
+            if entry.kind is not FileKind.ADD:
+                raise CorruptTable(f"{self.display(name)}: the index manifest of a snapshot deletes {entry.file.file_name}; it may only add")
+        return entries
+
+    def lists_of(self, snapshot: Snapshot) -> tuple[tuple[ManifestFileMeta, ...], tuple[ManifestFileMeta, ...]]:
+        """The manifests of a snapshot's base list and of its delta list."""
+        named_by = f"snapshot {snapshot.id}"
+        return self.files_of(snapshot.base_manifest_list, named_by), self.files_of(snapshot.delta_manifest_list, named_by)
+
+    def delta_entries(self, snapshot: Snapshot) -> Iterator[ManifestEntry]:
+        """What a snapshot changed, in order."""
+        for meta in self.files_of(snapshot.delta_manifest_list, f"snapshot {snapshot.id}"):
+            yield from self.entries(meta.file_name, snapshot.delta_manifest_list)
+
+    def live_entries(self, snapshot: Snapshot) -> dict[FileIdentity, ManifestEntry]:
+        """The data files of a snapshot."""
+        base, delta = self.lists_of(snapshot)
+        live: dict[FileIdentity, ManifestEntry] = {}
+        deleted_by: dict[FileIdentity, str] = {}
+        for list_name, metas in ((snapshot.base_manifest_list, base), (snapshot.delta_manifest_list, delta)):
+            for meta in metas:
+                try:
+                    for entry in merge_into(live, self.entries(meta.file_name, list_name)):
+                        deleted_by[entry.identity] = meta.file_name
+                except CorruptTable as error:
+                    raise CorruptTable(f"{self.display(meta.file_name)}: {error}") from None
+        for identity, entry in live.items():
+            if entry.kind is FileKind.DELETE:
+                raise CorruptTable(
+                    f"{self.display(deleted_by[identity])}: deletes {identity.file_name} of level {identity.level}, which was never added"
+                )
+        return live
+
+    def display(self, name: str) -> str:
+        return self._storage.display(self._layout.manifest_path(name))
+
+    def _load(self, name: str, named_by: str, decode: Callable[[bytes], list[T]], names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
+        with self._lock:
+            known = self._kept.get(name)
+            if known is not None:
+                self._kept.move_to_end(name)
+                return known
+        path = self._layout.manifest_path(name, named_by)
+        try:
+            entries = tuple(decode(self._storage.read(path)))
+            for entry in entries:
+                for each in names(entry):
+                    check_file_name(each)
+        except CorruptFile as error:
+            raise error.at(self._storage.display(path)) from None
+        except Unsupported as error:
+            raise Unsupported(f"{self._storage.display(path)}: {error}") from None
+        except MissingFile as error:
+            raise MissingFile(f"{error} ({named_by} names it)") from None
+        with self._lock:
+            if name not in self._kept:
+                self._kept[name] = entries
+                self._entries += len(entries)
+                while self._entries > KEPT_ENTRIES and len(self._kept) > 1:
+                    self._entries -= len(self._kept.popitem(last=False)[1])
+        return entries
+
+
+def merge_into(live: dict[FileIdentity, ManifestEntry], entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    """Applies entries in their order; DELETEs of files that are not there stay in the map and are returned, for their ADD may be in an older
+    manifest. Adding a file that is there raises `CorruptTable`."""
+    unmatched = []
+    for entry in entries:
+        identity = entry.identity
+        if entry.kind is FileKind.ADD:
+            if identity in live:
+                raise CorruptTable(f"adds {identity.file_name} to level {identity.level}, which is there already")
+            live[identity] = entry
+        elif identity in live:
+            del live[identity]
+        else:
+            live[identity] = entry
+            unmatched.append(entry)
+    return unmatched

@@ -1,0 +1,167 @@
+"""The state of a table in one snapshot, bucket by bucket (spec 01 §5.2, §10; DESIGN §3 "Watch").
+
+Loading costs the manifests that are not known yet. Given the state of an earlier snapshot, only the deltas in between are applied, to the
+buckets that they touch; the result is the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile
+from maintainer.format import source_meta
+from maintainer.model.bucket import BucketState
+from maintainer.model.files import DELETION_VECTORS, BucketKey, DataFileMeta, FileIdentity, FileKind, IndexFileMeta, ManifestEntry
+from maintainer.model.schema import TableSchema
+from maintainer.model.snapshot import Snapshot
+from maintainer.table.manifests import merge_into
+from maintainer.table.store import TableStore
+
+MAX_STEPS = 100
+"""Deltas that are applied one after the other before reading the whole state is taken to be cheaper."""
+
+
+@dataclass(frozen=True)
+class TableState:
+    """All buckets of a snapshot that hold data files or index files."""
+
+    snapshot: Snapshot
+    schema: TableSchema
+    buckets: Mapping[BucketKey, BucketState]
+
+    def bucket(self, key: BucketKey) -> BucketState:
+        """The bucket's state; a bucket that holds nothing is empty."""
+        return self.buckets.get(key) or BucketState(key.partition, key.bucket, 0, ())
+
+    @property
+    def schema_ids(self) -> frozenset[int]:
+        """Ids of the schemas that live data files were written with."""
+        return frozenset(file.schema_id for bucket in self.buckets.values() for file in bucket.files)
+
+    def files(self) -> Iterable[DataFileMeta]:
+        return (file for bucket in self.buckets.values() for file in bucket.files)
+
+
+def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | None = None, schema: TableSchema | None = None) -> TableState:
+    """The state of a snapshot. `schema` is the table's latest schema unless given (for time travel: `store.schema_of(snapshot)`)."""
+    schema = schema or store.latest_schema()
+    try:
+        files = _changed_files(store, snapshot, previous) if previous is not None else None
+        if files is None or previous is None:
+            files = _all_files(store, snapshot)
+        if previous is not None and previous.snapshot.index_manifest == snapshot.index_manifest:
+            indexes = {key: (b.deletion_file, b.payloads, b.other_index_files) for key, b in previous.buckets.items() if _has_indexes(b)}
+        else:
+            indexes = _index_files(store, snapshot, bool(schema.primary_keys))
+    except MissingFile as error:
+        if store.find_snapshot(snapshot.id) is None and not _is_tagged(store, snapshot):
+            raise MaintainerError(f"{store.name}: snapshot {snapshot.id} expired while it was read; try again") from error
+        raise
+    default_buckets = max(store.options(schema).bucket, 0)
+    buckets = dict(files)
+    for key, (deletion_file, payloads, others) in indexes.items():
+        bucket = buckets.get(key) or BucketState(key.partition, key.bucket, default_buckets, ())
+        buckets[key] = replace(bucket, deletion_file=deletion_file, payloads=payloads, other_index_files=others)
+    return TableState(snapshot, schema, buckets)
+
+
+_Indexes = tuple[IndexFileMeta | None, tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]
+
+
+def _all_files(store: TableStore, snapshot: Snapshot) -> dict[BucketKey, BucketState]:
+    grouped: defaultdict[BucketKey, list[ManifestEntry]] = defaultdict(list)
+    for entry in store.manifests.live_entries(snapshot).values():
+        grouped[entry.bucket_key].append(entry)
+    _check_partitions(store, (key.partition for key in grouped), snapshot.base_manifest_list)
+    return {key: _bucket(key, entries) for key, entries in grouped.items()}
+
+
+def _changed_files(store: TableStore, snapshot: Snapshot, previous: TableState) -> dict[BucketKey, BucketState] | None:
+    """The data files after `previous` and the deltas since; None when the one does not lead to the other, or only by many steps."""
+    steps = snapshot.id - previous.snapshot.id
+    if steps == 0 and previous.snapshot == snapshot:
+        return {key: _without_indexes(bucket) for key, bucket in previous.buckets.items() if bucket.files}
+    if not 0 < steps <= MAX_STEPS or store.find_snapshot(previous.snapshot.id) != previous.snapshot:
+        return None
+    changes: defaultdict[BucketKey, list[ManifestEntry]] = defaultdict(list)
+    for snapshot_id in range(previous.snapshot.id + 1, snapshot.id + 1):
+        step = snapshot if snapshot_id == snapshot.id else store.find_snapshot(snapshot_id)
+        if step is None:
+            return None
+        for entry in store.manifests.delta_entries(step):
+            changes[entry.bucket_key].append(entry)
+    _check_partitions(store, (key.partition for key in changes), snapshot.delta_manifest_list)
+    buckets = {key: _without_indexes(bucket) for key, bucket in previous.buckets.items() if bucket.files}
+    for key, entries in changes.items():
+        before = buckets.pop(key, None)
+        live: dict[FileIdentity, ManifestEntry] = {}
+        if before is not None:
+            merge_into(live, (ManifestEntry(FileKind.ADD, *key, before.total_buckets, file) for file in before.files))
+        try:
+            unmatched = merge_into(live, entries)
+        except CorruptTable as error:
+            raise CorruptTable(f"{store.name}: a snapshot from {previous.snapshot.id + 1} to {snapshot.id} {error}") from None
+        if unmatched:
+            names = ", ".join(entry.file.file_name for entry in unmatched)
+            raise CorruptTable(
+                f"{store.name}: a snapshot from {previous.snapshot.id + 1} to {snapshot.id} deletes {names}, which was never added"
+            )
+        if live:
+            buckets[key] = _bucket(key, list(live.values()))
+    return buckets
+
+
+def _bucket(key: BucketKey, entries: list[ManifestEntry]) -> BucketState:
+    return BucketState(key.partition, key.bucket, max(entry.total_buckets for entry in entries), tuple(entry.file for entry in entries))
+
+
+def _without_indexes(bucket: BucketState) -> BucketState:
+    return replace(bucket, deletion_file=None, payloads=(), other_index_files=()) if _has_indexes(bucket) else bucket
+
+
+def _has_indexes(bucket: BucketState) -> bool:
+    return bucket.deletion_file is not None or bool(bucket.payloads or bucket.other_index_files)
+
+
+def _index_files(store: TableStore, snapshot: Snapshot, primary_key_table: bool) -> dict[BucketKey, _Indexes]:
+    if snapshot.index_manifest is None:
+        return {}
+    vectors: dict[BucketKey, IndexFileMeta] = {}
+    payloads: defaultdict[BucketKey, list[IndexFileMeta]] = defaultdict(list)
+    others: defaultdict[BucketKey, list[IndexFileMeta]] = defaultdict(list)
+    names: set[str] = set()
+    entries = store.manifests.index(snapshot.index_manifest, f"snapshot {snapshot.id}")
+    for entry in entries:
+        key, file = entry.bucket_key, entry.file
+        if file.file_name in names:
+            raise CorruptTable(f"{store.manifests.display(snapshot.index_manifest)}: holds {file.file_name} twice")
+        names.add(file.file_name)
+        if file.index_type == DELETION_VECTORS and key not in vectors:
+            vectors[key] = file
+        elif file.index_type == DELETION_VECTORS and primary_key_table:
+            raise CorruptTable(
+                f"{store.manifests.display(snapshot.index_manifest)}: bucket {key.bucket} has two deletion-vector files, "
+                f"{vectors[key].file_name} and {file.file_name}"
+            )
+        elif file.global_index is not None and source_meta.is_source_meta(file.global_index.source_meta):
+            payloads[key].append(file)
+        else:
+            others[key].append(file)
+    _check_partitions(store, (entry.partition for entry in entries), snapshot.index_manifest)
+    keys = dict.fromkeys(entry.bucket_key for entry in entries)
+    return {key: (vectors.get(key), tuple(payloads[key]), tuple(others[key])) for key in keys}
+
+
+def _check_partitions(store: TableStore, partitions: Iterable[bytes], named_by: str) -> None:
+    """Raises `CorruptFile` for partition rows that are not rows of the partition columns."""
+    for partition in set(partitions):
+        try:
+            store.layout.partition_values(partition)
+        except CorruptFile as error:
+            raise CorruptFile(f"a partition is not a row of the partition columns: {error.reason}", path=named_by) from None
+
+
+def _is_tagged(store: TableStore, snapshot: Snapshot) -> bool:
+    return any(store.tag(name).id == snapshot.id for name in store.tag_names())
