@@ -1,0 +1,65 @@
+"""Splitting files into sections and runs by their key ranges (spec 04 §4.3; Java `IntervalPartition`).
+
+    section   files whose key ranges overlap, directly or through others; sections are disjoint and in ascending key order
+    run       files of a section, in key order, that do not overlap one another; a section has as few runs as possible
+
+The order of the runs of a section has no meaning: the age of a record comes from its sequence number.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from maintainer.errors import CorruptFile
+from maintainer.format import binary_row
+from maintainer.merge.order import comparable
+from maintainer.model.files import DataFileMeta
+from maintainer.model.types import DataType
+
+KeyRange = Callable[[DataFileMeta], tuple[Any, Any]]
+"""The smallest and the largest key of a file, as objects that compare in key order."""
+
+Section = tuple[tuple[DataFileMeta, ...], ...]
+"""The runs of a section, each a tuple of files in key order."""
+
+
+def key_range(types: Sequence[DataType]) -> KeyRange:
+    """How to get at the key range of files whose key has these types; `CorruptFile` names a file whose metadata holds no such key."""
+
+    @cache
+    def decoded(data: bytes) -> tuple[Any, ...]:
+        return comparable(binary_row.deserialize(data, types), types)
+
+    def of(file: DataFileMeta) -> tuple[Any, Any]:
+        try:
+            return decoded(file.min_key), decoded(file.max_key)
+        except CorruptFile as error:
+            raise error.at(file.file_name) from None
+
+    return of
+
+
+def sections(files: Iterable[DataFileMeta], key: KeyRange) -> list[Section]:
+    """The sections of some files, ascending by key."""
+    found: list[Section] = []
+    heap: list[tuple[Any, int]] = []  # (largest key, index in `runs`): the run with the smallest of these takes the next file
+    runs: list[list[DataFileMeta]] = []
+    bound: Any = None
+    for smallest, largest, file in sorted(((*key(file), file) for file in files), key=lambda item: item[:2]):
+        if runs and smallest > bound:
+            found.append(tuple(map(tuple, runs)))
+            heap, runs, bound = [], [], None
+        if heap and heap[0][0] < smallest:
+            run = heap[0][1]
+            heapq.heapreplace(heap, (largest, run))
+            runs[run].append(file)
+        else:
+            heapq.heappush(heap, (largest, len(runs)))
+            runs.append([file])
+        bound = largest if bound is None or largest > bound else bound
+    if runs:
+        found.append(tuple(map(tuple, runs)))
+    return found
