@@ -56,4 +56,4 @@ def judge(directory: Path, expected: readers.Rows, context: str) -> None:
     if readers.RUST_ABSENT is None:
         answers["pypaimon-rust"] = readers.rust_rows(directory, schema)
     for reader, rows in answers.items():
-        assert rows == expected, f"{reader} {context}: only there {list((rows - expected))[:3]}, missing {list((expected - rows))[:3]}"
+        assert rows == expected, f"{reader} {context}: only there {list(rows - expected)[:3]}, missing {list(expected - rows)[:3]}"

@@ -1,7 +1,8 @@
-"""Random operations on one table against a dict model: write, update, delete, a pass, a full compaction, schema changes, queries with and without indexes.
+"""Random operations on one table against a dict model.
 
-What a batch reader sees of a deletion-vector table is the state of the last pass: level 0 is invisible. So the model holds two dicts, all rows written and the
-rows visible, and a pass makes the second equal to the first.
+Operations: write, update, delete, a pass, a full compaction, schema changes, queries with and without indexes. What a batch reader sees of a
+deletion-vector table is the state of the last pass: level 0 is invisible. So the model holds two dicts, all rows written and the rows visible,
+and a pass makes the second equal to the first.
 """
 
 from __future__ import annotations
@@ -22,40 +23,23 @@ import maintainer
 from maintainer.data.arrow_types import value_schema
 from maintainer.data.values import json_rows, to_arrow_array
 from maintainer.model.schema import TableSchema
-from maintainer.model.types import DataField, DataType, TypeRoot
+from maintainer.model.types import CHARACTERS, FLOATS, INTEGERS, TIMESTAMPS, DataField, DataType, TypeRoot
 from maintainer.model.values import order_key, order_keys
 from tests.peers.readers import bag
+from tests.support.builders import type_
 from tests.support.campaign import is_long, share
 from tests.support.evolve import add_column, drop_column, rename_column
 from tests.support.random_rows import random_row, random_value
-from tests.support.builders import type_
 
-KEY_TYPES = [
-    "INT",
-    "BIGINT",
-    "STRING",
-    "SMALLINT",
-    "TINYINT",
-    "DATE",
-    "DECIMAL(12, 2)",
-    "DECIMAL(25, 3)",
-    "TIMESTAMP(3)",
-    "TIMESTAMP(6)",
-    "DOUBLE",
-    "BOOLEAN",
-    "VARBINARY(12)",
-    "CHAR(3)",
-    "TIME(3)",
-]
+KEY_TYPES = (
+    "INT|BIGINT|STRING|SMALLINT|TINYINT|DATE|DECIMAL(12, 2)|DECIMAL(25, 3)|TIMESTAMP(3)|TIMESTAMP(6)|DOUBLE|BOOLEAN|VARBINARY(12)|CHAR(3)|TIME(3)"
+).split("|")
 PARTITION_TYPES = ["STRING", "INT", "DATE", "BOOLEAN"]
-VALUE_TYPES = [
-    "INT", "BIGINT", "STRING", "SMALLINT", "DATE", "DECIMAL(10, 2)", "DECIMAL(28, 6)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)", "TIMESTAMP_LTZ(6)", "TIME(0)",
-    "DOUBLE", "FLOAT", "BOOLEAN", "BYTES", "ARRAY<INT>", "ARRAY<ROW<a INT, b STRING>>", "ROW<x INT, y STRING>", "MAP<STRING, INT>", "MULTISET<STRING>",
-]  # fmt: skip
-INDEXABLE = {
-    TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.SMALLINT, TypeRoot.TINYINT, TypeRoot.VARCHAR, TypeRoot.CHAR, TypeRoot.DATE, TypeRoot.DECIMAL, TypeRoot.TIMESTAMP,
-    TypeRoot.TIMESTAMP_LTZ, TypeRoot.TIME, TypeRoot.DOUBLE, TypeRoot.FLOAT, TypeRoot.BOOLEAN,
-}  # fmt: skip
+VALUE_TYPES = (
+    "INT|BIGINT|STRING|SMALLINT|DATE|DECIMAL(10, 2)|DECIMAL(28, 6)|TIMESTAMP(3)|TIMESTAMP(6)|TIMESTAMP(9)|TIMESTAMP(6) WITH LOCAL TIME ZONE|TIME(0)"
+    "|DOUBLE|FLOAT|BOOLEAN|BYTES|ARRAY<INT>|ARRAY<ROW<a INT, b STRING>>|ROW<x INT, y STRING>|MAP<STRING, INT>|MULTISET<STRING>"
+).split("|")
+INDEXABLE = {*INTEGERS, *FLOATS, *CHARACTERS, *TIMESTAMPS, TypeRoot.DATE, TypeRoot.TIME, TypeRoot.DECIMAL, TypeRoot.BOOLEAN}
 EXAMPLES = share("random operations: tables", short=12, long=150)
 STEPS = share("random operations: steps a table", short=14, long=40)
 
@@ -212,7 +196,7 @@ class Operations(RuleBasedStateMachine):
         table = self.table
         found = bag(list(row.values()) for row in json_rows(table.scan().to_arrow(), table.schema.fields))
         expected = bag(as_json(table.schema.fields, list(self.visible.values())))
-        assert found == expected, f"only found {list((found - expected))[:3]}, missing {list((expected - found))[:3]}"
+        assert found == expected, f"only found {list(found - expected)[:3]}, missing {list(expected - found)[:3]}"
 
 
 def arrow(fields: tuple[DataField, ...], rows: list[tuple[Any, ...]]) -> pa.Table:
@@ -246,7 +230,7 @@ def condition(random: Random, schema: TableSchema, field: DataField) -> tuple[An
         (column.is_null(), lambda row: row[at] is None),
         (column.is_not_null(), lambda row: row[at] is not None),
     ]
-    if field.type.root in (TypeRoot.VARCHAR, TypeRoot.CHAR):
+    if field.type.root in CHARACTERS:
         prefix = a[:2]
         choices.append((column.startswith(prefix), lambda row: row[at] is not None and row[at].startswith(prefix)))
         choices.append((column.contains(prefix), lambda row: row[at] is not None and prefix in row[at]))

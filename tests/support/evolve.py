@@ -14,7 +14,7 @@ from maintainer.model.types import DataField, DataType
 def evolve(table: str, change: Callable[[TableSchema], TableSchema]) -> TableSchema:
     """Write the next schema version, made from the latest one."""
     directory = Path(table) / "schema"
-    latest = max((int(path.name.removeprefix("schema-")) for path in directory.glob("schema-*")))
+    latest = max(int(path.name.removeprefix("schema-")) for path in directory.glob("schema-*"))
     schema = schema_json.decode((directory / f"schema-{latest}").read_bytes())
     changed = replace(change(schema), id=latest + 1)
     (directory / f"schema-{latest + 1}").write_bytes(schema_json.encode(changed))

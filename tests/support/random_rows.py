@@ -1,4 +1,4 @@
-"""Random internal values and rows of a schema, from a seeded generator: small pools, so that updates, equal values, nulls and extremes really occur."""
+"""Random internal values and rows of a schema, from a seeded generator: small pools, so that updates, nulls and extremes really occur."""
 
 from __future__ import annotations
 
