@@ -2,9 +2,9 @@
 
     (col("price") > 10) & ~col("name").like("x%")
 
-An expression knows nothing of a table. `bind` looks every column up, turns literals into values of the column's type and pushes negations down
-to the leaves, since a predicate tree has no NOT: `~(a & b)` is `~a | ~b`, `~(x < v)` is `x >= v`, and what has no opposite (LIKE, startswith, …)
-becomes a leaf that is marked `negated`. All in three-valued logic: neither a test of NULL nor its negation is true.
+An expression knows nothing of a table. `bind` looks every column up, turns literals into values of the column's type and pushes negations
+down to the leaves, since a predicate tree has no NOT: `~(a & b)` is `~a | ~b`, `~(x < v)` is `x >= v`, and what has no opposite (LIKE,
+startswith, …) becomes a leaf that is marked `negated`. All in three-valued logic: neither a test of NULL nor its negation is true.
 
 A literal between two values of the column's type is bound to what asks the same: on DECIMAL(10, 2) `price < 1.005` is `price <= 1.00`.
 """

@@ -18,10 +18,12 @@ from maintainer.model.predicate import Leaf, Op
 ANY = "%"
 ONE = "_"
 ESCAPE = "\\"
+LONGEST = 4096
+"""Characters of a pattern that needs a regular expression: RE2 refuses much longer ones."""
 
 
 def check_pattern(pattern: str) -> None:
-    """`UsageError` for an escape that Java refuses."""
+    """`UsageError` for an escape that Java refuses, or a pattern that is too long."""
     position = pattern.find(ESCAPE)
     while position >= 0:
         if pattern[position + 1 : position + 2] not in (ANY, ONE, ESCAPE):
@@ -29,6 +31,8 @@ def check_pattern(pattern: str) -> None:
                 f"invalid escape sequence in the LIKE pattern {pattern!r} at position {position}: only \\%, \\_ and \\\\ have a meaning"
             )
         position = pattern.find(ESCAPE, position + 2)
+    if len(pattern) > LONGEST and reduced(Leaf(Op.LIKE, "", (pattern,))).op == Op.LIKE:
+        raise UsageError(f"a LIKE pattern of {len(pattern)} characters is too long; at most {LONGEST}")
 
 
 def with_backslash(pattern: str, escape: str) -> str:

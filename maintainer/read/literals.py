@@ -109,7 +109,7 @@ def parse_date(text: str) -> Days:
     match = _DATE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a date; write it as '2024-01-31'")
-    return Days(_days(*(int(part) for part in match.groups()), text))
+    return Days(_days(int(match[1]), int(match[2]), int(match[3]), text))
 
 
 def parse_time(text: str) -> TimeOfDay:
@@ -125,7 +125,7 @@ def parse_timestamp(text: str) -> Instant:
     date = _DATE.match(stripped)
     if date is None:
         raise UsageError(f"{text!r} is not a timestamp; write it as '2024-01-31 23:59:59.999'")
-    nanos = _days(*(int(part) for part in date.groups()), text) * _DAY_NANOS
+    nanos = _days(int(date[1]), int(date[2]), int(date[3]), text) * _DAY_NANOS
     rest = stripped[date.end() :]
     clock = _CLOCK.match(rest, 1) if rest[:1] in (" ", "T") and rest else None
     if clock is not None:
@@ -227,7 +227,7 @@ def _date(value: Any) -> Place | None:
         value = parse_date(value)
     match value:
         case Days():
-            return Place(value.days)
+            return Place(value.days) if abs(value.days) < 1 << 31 else Place(None, 1 if value.days > 0 else -1)
         case Instant(zoned=False):
             return Place(value.nanos // _DAY_NANOS, 1 if value.nanos % _DAY_NANOS else 0)
         case dt.datetime() if value.tzinfo is None:
@@ -274,6 +274,8 @@ def _timestamp(value: Any, data_type: DataType, time_zone: str) -> Place | None:
     elif data_type.root == TypeRoot.TIMESTAMP and instant.zoned:
         nanos = _from_utc(nanos, time_zone)
     unit = 1_000_000 if data_type.precision <= 3 else 1_000 if data_type.precision <= 6 else 1
+    if abs(nanos // unit) >= 1 << 63:
+        return Place(None, 1 if nanos > 0 else -1)
     return Place(nanos // unit * unit, 1 if nanos % unit else 0)
 
 

@@ -94,7 +94,7 @@ def _dialect() -> Any:
 
 def _check_nesting(tokens: list[Any]) -> None:
     """Bounds the parser's recursion before it starts: parentheses, and NOT, −, + and ~ in a row."""
-    from sqlglot.tokens import TokenType
+    from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
     opening = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
     closing = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
