@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from maintainer.errors import UsageError
+from maintainer.model.like import check_pattern, with_backslash
 from maintainer.model.predicate import And, Leaf, Op, Or, Predicate
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, DataType, TypeRoot
-from maintainer.read.like import check_pattern, with_backslash
 from maintainer.read.literals import Place, place
 
 DEEPEST = 100

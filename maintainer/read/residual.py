@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.data.values import to_arrow_array
+from maintainer.model.like import reduced, regular_expression
 from maintainer.model.predicate import And, Leaf, Op, Predicate
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import FLOATS, TIMESTAMPS, DataType, TypeRoot
 from maintainer.model.values import float_order
-from maintainer.read.like import reduced, regular_expression
 
 Mask = npt.NDArray[np.bool_]
 

@@ -14,10 +14,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from maintainer.errors import UsageError
+from maintainer.model.like import with_backslash
 from maintainer.model.predicate import And, Op, Or, Predicate
 from maintainer.model.schema import TableSchema
 from maintainer.read.expression import Constant, Expression, Junction, Negation, Test, bind
-from maintainer.read.like import with_backslash
 from maintainer.read.literals import parse_date, parse_time, parse_timestamp
 
 if TYPE_CHECKING:
