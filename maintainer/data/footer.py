@@ -23,7 +23,7 @@ def leaf_range(schema: pa.Schema, name: str) -> range:
     """The leaf columns of a top-level column, in the order of the file."""
     first = 0
     for field in schema:
-        count = _leaves(field.type)
+        count = leaf_count(field.type)
         if field.name == name:
             return range(first, first + count)
         first += count
@@ -43,10 +43,11 @@ def has_int96(metadata: pq.FileMetaData, schema: pa.Schema, name: str) -> bool:
     return any(metadata.schema.column(index).physical_type == "INT96" for index in leaf_range(schema, name))
 
 
-def _leaves(data_type: pa.DataType) -> int:
+def leaf_count(data_type: pa.DataType) -> int:
+    """Columns of the file that a column of this type takes."""
     if pa.types.is_dictionary(data_type) or not data_type.num_fields:
         return 1
-    return sum(_leaves(data_type.field(index).type) for index in range(data_type.num_fields))
+    return sum(leaf_count(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
 def bounds(metadata: pq.FileMetaData, group: int, index: int, arrow: pa.DataType, data_type: DataType) -> tuple[Any, Any] | None:

@@ -8,7 +8,9 @@
 
 | form   | magic                          | bitmap                                       | `length` of the range in the manifest |
 | 32-bit | 1581511376, int32 big-endian   | a portable 32-bit roaring bitmap             | L                                     |
-| 64-bit | 1681511377, int32 little-endian | a portable 64-bit roaring bitmap, with an empty entry for every unused high key below the largest | L + 8 |
+| 64-bit | 1681511377, int32 little-endian | a portable 64-bit roaring bitmap             | L + 8                                 |
+
+In the 64-bit form Java writes an empty entry for every unused high key below the largest one.
 
 Which form a vector has is a matter of its bytes, never of the table's options: one file may hold both. Positions are physical row numbers.
 """
@@ -36,7 +38,7 @@ _ONE_ENTRY = (1).to_bytes(8, "little") + bytes(4)
 """What turns a 32-bit bitmap into a 64-bit one: one entry, high key 0."""
 _EMPTY_32 = bytes.fromhex("3a30000000000000")
 _MOST_GAPS = 1 << 16
-"""Unused high keys that are written out as Java does; beyond them (no file has 2⁴⁸ rows) the sparse form is written, which every reader takes."""
+"""Unused high keys that are written out as Java does; with more of them (no file has 2⁴⁸ rows) the sparse form, which every reader takes."""
 
 
 def encode_file(vectors: Mapping[str, BitMap64], bitmap64: bool) -> tuple[bytes, tuple[DeletionRange, ...]]:

@@ -51,8 +51,8 @@ def check_portable(data: bytes | memoryview, offset: int = 0) -> int:
 
 
 def _walk(data: bytes | memoryview, start: int) -> int:
-    cookie = _U32.unpack_from(data, start)[0]
-    at = start + 4
+    cookie: int = _U32.unpack_from(data, start)[0]
+    at: int = start + 4
     runs: bytes | memoryview = b""
     if cookie & 0xFFFF == _WITH_RUNS:
         count = (cookie >> 16) + 1

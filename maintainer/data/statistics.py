@@ -1,0 +1,178 @@
+"""Column statistics of a data file, as its metadata carries them (spec 02 §3.6, §8, 01 §14; Java `SimpleStatsExtractor`).
+
+The Parquet footer has them already, per row group: they are merged from there, never recomputed. What a footer can't tell is handed in:
+
+* `no_bounds`: FLOAT and DOUBLE columns with a NaN. Parquet leaves NaN out of its bounds, Paimon counts it as the largest value, readers of
+  either kind get it wrong: such a column has no bounds (spec 02 §8.4).
+* `long_bounds`: bounds of row groups whose values are too long for a footer (4096 bytes).
+
+| mode        | min, max                                                   | null count |
+| ----------- | ---------------------------------------------------------- | ---------- |
+| none        | unknown                                                    | unknown    |
+| counts      | unknown                                                    | known      |
+| truncate(n) | cut to n code points or bytes, the max rounded up          | known      |
+| full        | exact                                                      | known      |
+
+Nested columns have none of the three. Key statistics are always truncate(128).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from maintainer.data import footer
+from maintainer.errors import UsageError
+from maintainer.format import binary_row, simple_stats
+from maintainer.model.files import SimpleStats
+from maintainer.model.types import BINARIES, CHARACTERS, DataField
+from maintainer.model.values import order_key
+from maintainer.table.options import TableOptions
+
+KEY_LENGTH = 128
+_TRUNCATE = re.compile(r"truncate\s*\(\s*(\d+)\s*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """What is known of the values of one column; None is unknown."""
+
+    min: Any = None
+    max: Any = None
+    null_count: int | None = None
+
+
+UNKNOWN = ColumnStats()
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What is kept of a column's statistics. `length` is the n of truncate(n), None without a limit."""
+
+    counts: bool = True
+    bounds: bool = True
+    length: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Mode:
+        match text.strip().lower():
+            case "none":
+                return cls(counts=False, bounds=False)
+            case "counts":
+                return cls(bounds=False)
+            case "full":
+                return cls()
+            case other:
+                found = _TRUNCATE.fullmatch(other)
+                if found is None or int(found[1]) == 0:
+                    raise UsageError(f"{text!r} is not a statistics mode: none, counts, truncate(n) or full")
+                return cls(length=int(found[1]))
+
+    def apply(self, stats: ColumnStats, field: DataField) -> ColumnStats:
+        if not self.counts:
+            return UNKNOWN
+        if not self.bounds:
+            return ColumnStats(null_count=stats.null_count)
+        if self.length is None or field.type.root not in CHARACTERS | BINARIES:
+            return stats
+        low, high = simple_stats.truncate(stats.min, stats.max, self.length)
+        return ColumnStats(low, high, stats.null_count)
+
+
+KEY_MODE = Mode(length=KEY_LENGTH)
+
+
+def column_modes(fields: Sequence[DataField], options: TableOptions, level: int) -> list[Mode]:
+    """The mode of each column of the table in a file of this level (spec 02 §8.1)."""
+    default = options.parse("metadata.stats-mode", Mode.parse, Mode(length=16))
+    default = options.parse("metadata.stats-mode.per.level", lambda text: _of_level(text, level, default), default)
+    first = options.integer("metadata.stats-keep-first-n-columns", -1)
+    none = Mode.parse("none")
+    return [
+        options.parse(f"fields.{field.name}.stats-mode", Mode.parse, default if first < 0 or position < first else none)
+        for position, field in enumerate(fields)
+    ]
+
+
+def _of_level(text: str, level: int, default: Mode) -> Mode:
+    for pair in text.split(","):
+        key, separator, mode = pair.partition(":")
+        if not separator or not key.strip().isdigit():
+            raise UsageError("must be like '0:none,5:full'")
+        if int(key) == level:
+            return Mode.parse(mode)
+    return default
+
+
+def from_footer(
+    metadata: pq.FileMetaData,
+    schema: pa.Schema,
+    fields: Iterable[DataField],
+    no_bounds: frozenset[str] = frozenset(),
+    long_bounds: Mapping[tuple[str, int], tuple[Any, Any]] | None = None,
+) -> list[ColumnStats]:
+    """Exact statistics of columns of a file; `long_bounds` by column name and row group, as internal values."""
+    return [_merge(metadata, schema, field, field.name not in no_bounds, long_bounds or {}) for field in fields]
+
+
+def _merge(
+    metadata: pq.FileMetaData, schema: pa.Schema, field: DataField, bounds: bool, long_bounds: Mapping[tuple[str, int], tuple[Any, Any]]
+) -> ColumnStats:
+    index = footer.leaf_index(schema, field.name)
+    if index is None:
+        return UNKNOWN
+    arrow = schema.field(field.name).type
+    lows, highs = [], []
+    nulls: int | None = 0
+    for group in range(metadata.num_row_groups):
+        chunk = metadata.row_group(group).column(index)
+        statistics = chunk.statistics
+        if statistics is None or not statistics.has_null_count:
+            nulls, bounds = None, False
+            break
+        if nulls is not None:
+            nulls += statistics.null_count
+        if not bounds or statistics.null_count == chunk.num_values:
+            continue
+        if statistics.has_min_max:
+            low, high = (footer.value(raw, arrow, field.type) for raw in (statistics.min_raw, statistics.max_raw))
+        else:
+            low, high = long_bounds.get((field.name, group), (None, None))
+        if low is None or high is None:
+            bounds = False
+        lows.append(low)
+        highs.append(high)
+    if not bounds or not lows:
+        return ColumnStats(null_count=nulls)
+    return ColumnStats(min(lows, key=order_key), max(highs, key=order_key), nulls)
+
+
+def key_stats(columns: Sequence[ColumnStats], fields: Sequence[DataField]) -> SimpleStats:
+    """Statistics of the trimmed primary key: all of its columns, whatever the table's modes are."""
+    return _serialized([KEY_MODE.apply(stats, field) for stats, field in zip(columns, fields, strict=True)], fields)
+
+
+def value_stats(
+    columns: Sequence[ColumnStats], fields: Sequence[DataField], modes: Sequence[Mode], dense: bool
+) -> tuple[SimpleStats, tuple[str, ...] | None]:
+    """Statistics of the table's columns, and the names of the columns that they are about (None: all)."""
+    kept = [mode.apply(stats, field) for stats, field, mode in zip(columns, fields, modes, strict=True)]
+    known = [(stats, field) for stats, field in zip(kept, fields, strict=True) if stats != UNKNOWN]
+    if not dense or len(known) == len(fields):
+        return _serialized(kept, fields), None
+    names = tuple(field.name for _, field in known)
+    return _serialized([stats for stats, _ in known], [field for _, field in known]), names
+
+
+def _serialized(columns: Sequence[ColumnStats], fields: Sequence[DataField]) -> SimpleStats:
+    types = [field.type.with_nullable(True) for field in fields]
+    return SimpleStats(
+        binary_row.serialize([stats.min for stats in columns], types),
+        binary_row.serialize([stats.max for stats in columns], types),
+        tuple(stats.null_count for stats in columns),
+    )

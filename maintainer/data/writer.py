@@ -1,0 +1,267 @@
+"""Writing key-value Parquet files (spec 02 §2, §3.5, §9, §10; Java `KeyValueDataFileWriter`, `RollingFileWriter`).
+
+    sorted batches ──▶ row groups ──▶ file ──▶ next file at the target size ──▶ one `DataFileMeta` for each
+
+How many rows a row group has:
+
+* 32,768, which makes a lookup of a few rows cheap, but not so few that a full file would have more than 5,000 column chunks,
+* no more than 64 MiB in memory,
+* no more than the file still takes until its target size, by the size of the rows so far; Java looks at the size after every 1,000 rows,
+  and so do we.
+
+Everything in the metadata that the Parquet footer knows is taken from there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from maintainer.data import encoding, footer, statistics
+from maintainer.data.arrow_types import file_fields, file_schema
+from maintainer.data.values import from_arrow
+from maintainer.errors import MaintainerError, StorageError
+from maintainer.format import binary_row
+from maintainer.model.files import BucketKey, DataFileMeta, FileSource
+from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
+from maintainer.model.types import BINARIES, CHARACTERS, FLOATS
+from maintainer.storage.layout import FileNames, Layout
+from maintainer.storage.storage import Storage
+from maintainer.table.options import TableOptions
+
+GROUP_ROWS = 1 << 15
+MAX_CHUNKS = 5_000
+_GROUP_BYTES = 64 << 20
+_CHECK_ROWS = 1_000
+_CHECK_BYTES = 4 << 20
+_FOOTER_BOUND = 4096
+"""Bounds longer than this are left out of a footer."""
+
+
+class DataFileWriter:
+    """Writes rows of one bucket, in key order, into as many files as they take.
+
+    `created` holds the path, relative to the table, of every file that was begun; they are the caller's to delete when its attempt fails. After
+    an error the writer can only be given up (`abort`).
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        layout: Layout,
+        schema: TableSchema,
+        options: TableOptions,
+        key: BucketKey,
+        *,
+        level: int,
+        source: FileSource,
+        names: FileNames | None = None,
+    ) -> None:
+        self.created: list[str] = []
+        self._storage = storage
+        self._directory = layout.bucket_directory(key.partition, key.bucket)
+        self._names = names or FileNames(options.data_file_prefix, ".parquet")
+        self._schema = schema
+        self._level = level
+        self._source = source
+        self._arrow_schema = file_schema(schema)
+        self._columns = [*schema.trimmed_primary_keys, SEQUENCE_FIELD.name, KIND_FIELD.name, *schema.names]
+        self._leaves = sum(footer.leaf_count(field.type) for field in self._arrow_schema)
+        self._modes = statistics.column_modes(schema.fields, options, level)
+        self._dense = options.boolean("metadata.stats-dense-store", True)
+        self._compression = options.file_compression_per_level.get(level, options.file_compression)
+        self._zstd_level = options.zstd_level
+        self._target_size = max(1, options.target_file_size)
+        self._target_rows = options.target_file_row_num if source is FileSource.APPEND else None
+        self._pending: deque[pa.Table] = deque()
+        self._pending_rows = 0
+        self._memory_per_row = 1.0
+        self._written_rows = 0
+        self._written_bytes = 0
+        self._file: _File | None = None
+        self._metas: list[DataFileMeta] = []
+
+    def write(self, table: pa.Table) -> None:
+        """Rows in key order, behind those of the calls before: the table's columns, `_SEQUENCE_NUMBER` and `_VALUE_KIND`."""
+        if not table.num_rows:
+            return
+        table = pa.Table.from_arrays([table.column(name) for name in self._columns], schema=self._arrow_schema)
+        self._memory_per_row = max(1.0, table.nbytes / table.num_rows)
+        self._pending.append(table)
+        self._pending_rows += table.num_rows
+        while self._pending_rows >= (rows := self._group_rows()):
+            self._write_group(self._take(rows))
+
+    def close(self) -> list[DataFileMeta]:
+        """Finishes the last file; the metadata of all files, in key order. No rows, no file."""
+        while self._pending_rows:
+            self._write_group(self._take(min(self._pending_rows, self._group_rows())))
+        self._finish_file()
+        return self._metas
+
+    def abort(self) -> None:
+        """Gives up: the file in the making disappears, finished ones stay for the caller."""
+        self._pending.clear()
+        self._pending_rows = 0
+        file, self._file = self._file, None
+        if file is not None:
+            file.abandon()
+
+    def _group_rows(self) -> int:
+        """Rows of the next row group; see the module's description."""
+        written, chunks, rows = (0, 0, 0) if self._file is None else (self._file.size, self._file.groups * self._leaves, self._file.rows)
+        per_row = self._written_bytes / self._written_rows if self._written_rows else self._memory_per_row
+        left = max(1, round((self._target_size - written) / per_row))
+        most_groups = max(1, (MAX_CHUNKS - chunks) // self._leaves)
+        check = min(_CHECK_ROWS, max(1, int(_CHECK_BYTES / per_row)))
+        wanted = min(max(GROUP_ROWS, -(-left // most_groups)), -(-left // check) * check, int(_GROUP_BYTES / self._memory_per_row))
+        if self._target_rows is not None:
+            wanted = min(wanted, self._target_rows - rows)
+        return max(1, wanted)
+
+    def _take(self, rows: int) -> pa.Table:
+        """The first pending rows."""
+        parts = []
+        self._pending_rows -= rows
+        while rows:
+            table = self._pending.popleft()
+            if table.num_rows > rows:
+                self._pending.appendleft(table.slice(rows))
+                table = table.slice(0, rows)
+            parts.append(table)
+            rows -= table.num_rows
+        return pa.concat_tables(parts)
+
+    def _write_group(self, rows: pa.Table) -> None:
+        if self._file is None:
+            self._file = self._begin_file(rows)
+        before = self._file.size
+        self._file.write(rows)
+        self._written_rows += rows.num_rows
+        self._written_bytes += self._file.size - before
+        if self._file.size >= self._target_size or self._file.rows == self._target_rows:
+            self._finish_file()
+
+    def _begin_file(self, rows: pa.Table) -> _File:
+        name = self._names.next()
+        path = f"{self._directory}/{name}"
+        self.created.append(path)
+        options = encoding.writer_options(rows, self._compression, self._zstd_level)
+        wanted = [field for field, mode in zip(self._schema.fields, self._modes, strict=True) if mode.bounds]
+        floats = [field.name for field in wanted if field.type.root in FLOATS]
+        texts = [
+            field.name
+            for field in (*file_fields(self._schema)[: -len(self._schema.fields)], *wanted)
+            if field.type.root in CHARACTERS | BINARIES
+        ]
+        return _File(self._storage, path, name, self._arrow_schema, options, floats, texts)
+
+    def _finish_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.finish()
+            self._metas.append(self._meta(file))
+
+    def _meta(self, file: _File) -> DataFileMeta:
+        schema = self._schema
+        fields = file_fields(schema)
+        stats = statistics.from_footer(file.metadata, self._arrow_schema, fields, frozenset(file.with_nan), file.long_bounds)
+        keys = len(schema.trimmed_primary_keys)
+        sequence = stats[keys]
+        value_stats, value_stats_cols = statistics.value_stats(stats[keys + 2 :], schema.fields, self._modes, self._dense)
+        return DataFileMeta(
+            file_name=file.name,
+            file_size=file.size,
+            row_count=file.rows,
+            min_key=self._key(file.first),
+            max_key=self._key(file.last),
+            key_stats=statistics.key_stats(stats[:keys], fields[:keys]),
+            value_stats=value_stats,
+            min_sequence_number=sequence.min,
+            max_sequence_number=sequence.max,
+            schema_id=schema.id,
+            level=self._level,
+            creation_time=local_millis(),
+            delete_row_count=file.deletes,
+            file_source=self._source,
+            value_stats_cols=value_stats_cols,
+        )
+
+    def _key(self, row: pa.Table) -> bytes:
+        types = self._schema.key_types
+        return binary_row.serialize([from_arrow(row.column(index), data_type)[0] for index, data_type in enumerate(types)], types)
+
+
+class _File:
+    """One file in the making."""
+
+    def __init__(
+        self, storage: Storage, path: str, name: str, schema: pa.Schema, options: Any, floats: Sequence[str], texts: Sequence[str]
+    ) -> None:
+        self.name = name
+        self.path = storage.display(path)
+        self.rows = self.groups = self.size = self.deletes = 0
+        self.first: pa.Table | None = None
+        self.last: pa.Table | None = None
+        self.metadata: pq.FileMetaData | None = None
+        self.with_nan: set[str] = set()
+        self.long_bounds: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._floats = floats
+        self._texts = texts
+        self._collected: list[pq.FileMetaData] = []
+        self._output: BinaryIO = storage.create(path)
+        try:
+            self._sink = pa.PythonFile(self._output, mode="w")
+            self._parquet = pq.ParquetWriter(self._sink, schema, metadata_collector=self._collected, **options)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def write(self, rows: pa.Table) -> None:
+        """One row group."""
+        try:
+            self._parquet.write_table(rows, row_group_size=rows.num_rows)
+        except pa.ArrowInvalid as error:
+            raise MaintainerError(f"{self.path}: cannot write: {error}") from error
+        self._look_at(rows)
+        if self.first is None:
+            self.first = rows.slice(0, 1)
+        self.last = rows.slice(rows.num_rows - 1)
+        self.rows += rows.num_rows
+        self.groups += 1
+        self.size = self._sink.tell()
+
+    def _look_at(self, rows: pa.Table) -> None:
+        """Notes what the footer will not tell."""
+        self.deletes += sum(int(np.count_nonzero(chunk.to_numpy() & 1)) for chunk in rows.column(KIND_FIELD.name).chunks)  # 1 -U, 3 -D
+        for name in self._floats:
+            if name not in self.with_nan and pc.any(pc.is_nan(rows.column(name))).as_py():
+                self.with_nan.add(name)
+        for name in self._texts:
+            column = rows.column(name)
+            longest = pc.max(pc.binary_length(column)).as_py()
+            if longest is not None and longest > _FOOTER_BOUND:
+                found = pc.min_max(column).as_py()
+                self.long_bounds[name, self.groups] = found["min"], found["max"]
+
+    def finish(self) -> None:
+        self._parquet.close()
+        self.metadata = self._collected[0]
+        self.size = self._sink.tell()
+        self._output.__exit__(None, None, None)
+
+    def abandon(self) -> None:
+        error = StorageError("given up")
+        self._output.__exit__(type(error), error, None)
+
+
+def local_millis() -> int:
+    """Now, as the wall clock shows it here, in milliseconds as if it showed UTC (`_CREATION_TIME`)."""
+    return (datetime.now() - datetime(1970, 1, 1)) // timedelta(milliseconds=1)
