@@ -25,7 +25,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from maintainer.errors import CorruptFile, Unsupported, UsageError
 
@@ -61,7 +61,7 @@ def read_records(data: bytes, expected: Schema, what: str) -> Iterator[list[dict
     for offset, count, block in _blocks(data, container, what):
         source = io.BytesIO(_varint(count) + block + b"\0")
         try:
-            records = schemaless_reader(source, schema, None)
+            records = cast(list[dict[str, Any]], schemaless_reader(source, schema, None))
         except Exception as error:  # fastavro raises whatever the bytes lead it to
             raise CorruptFile(f"a block of the {what} cannot be decoded: {type(error).__name__}: {error}", offset=offset) from None
         if len(records) != count or source.tell() != len(source.getvalue()):
@@ -94,8 +94,8 @@ def write_records(schema: Schema, records: Sequence[dict[str, Any]], compression
     for key, value in metadata:
         parts += [_varint(len(key)), key, _varint(len(value)), value]
     parts += [b"\0", sync]
-    for count, block in blocks:
-        parts += [_varint(count), _varint(len(block)), block, sync]
+    for records_of_block, block in blocks:
+        parts += [_varint(records_of_block), _varint(len(block)), block, sync]
     return b"".join(parts)
 
 

@@ -102,7 +102,7 @@ def fixed_size(columns: int) -> int:
 class RowCodec:
     """Encodes and decodes rows of given types; worth keeping where many rows of one kind are handled."""
 
-    __slots__ = ("types", "_cells", "_nulls", "_fixed")
+    __slots__ = ("_cells", "_fixed", "_nulls", "types")
 
     def __init__(self, types: tuple[DataType, ...]) -> None:
         self.types = types
@@ -129,7 +129,7 @@ class RowCodec:
     def decode(self, body: bytes) -> tuple[Any, ...]:
         if len(body) < self._fixed:
             raise CorruptFile(f"a row of {len(self._cells)} columns needs {self._fixed} bytes and has {len(body)}")
-        values = []
+        values: list[Any] = []
         slot = self._nulls
         budget = len(body)
         for index, cell in enumerate(self._cells):

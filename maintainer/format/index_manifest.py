@@ -1,8 +1,8 @@
 """Index manifests: all live index files of a snapshot (spec 01 §10; Java `IndexManifestEntrySerializer`, `IndexFileMetaSerializer`).
 
-One Avro record for each file, `_VERSION` 1. `_DELETIONS_VECTORS_RANGES` of a deletion-vector file without vectors is an empty array and not null;
-Java's writers fail on null there. `_GLOBAL_INDEX` is missing in files of Java 1.x, and has a seventh field `_BUILD_SCHEMA_ID` in files of newer
-writers, which is kept: the wider schema is written where an entry has it.
+One Avro record for each file, `_VERSION` 1. `_DELETIONS_VECTORS_RANGES` of a deletion-vector file without vectors is an empty array and
+not null; Java's writers fail on null there. `_GLOBAL_INDEX` is missing in files of Java 1.x, and has a seventh field `_BUILD_SCHEMA_ID` in
+files of newer writers, which is kept: the wider schema is written where an entry has it.
 """
 
 from __future__ import annotations

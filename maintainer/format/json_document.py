@@ -7,7 +7,7 @@ and later versions store members that we do not know.
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from maintainer.errors import CorruptFile
 
@@ -31,23 +31,18 @@ class Document:
             raise CorruptFile(f"the {what} is not a JSON object")
         self.members: dict[str, Any] = {name: value for name, value in document.items() if value is not None}
 
-    @overload
-    def take(self, name: str, kind: type[T]) -> T: ...
+    def take(self, name: str, kind: type[T]) -> T:
+        """The member of this name, which must be there and of this kind; `int` means 64 bits."""
+        value = self.take_if_present(name, kind)
+        if value is None:
+            raise CorruptFile(f"the {self.what} has no {name!r}")
+        return value
 
-    @overload
-    def take(self, name: str, kind: type[T], default: T) -> T: ...
-
-    @overload
-    def take(self, name: str, kind: type[T], default: None) -> T | None: ...
-
-    def take(self, name: str, kind: type[T], default: Any = ...) -> T | None:
-        """The member of this name and kind (`int` means 64 bits), or the default; without a default it must be there."""
-        if name not in self.members:
-            if default is ...:
-                raise CorruptFile(f"the {self.what} has no {name!r}")
-            return default  # type: ignore[no-any-return]
-        value = self.members.pop(name)
-        if type(value) is not kind or (kind is int and not -(2**63) <= value < 2**63):
+    def take_if_present(self, name: str, kind: type[T]) -> T | None:
+        value = self.members.pop(name, None)
+        if value is None:
+            return None
+        if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
             raise CorruptFile(f"{name!r} of the {self.what} is not {_KINDS[kind]}: {_shown(value)}")
         return value
 
@@ -58,9 +53,9 @@ class Document:
             raise CorruptFile(f"{name!r} of the {self.what} is not a list of strings: {_shown(values)}")
         return tuple(values)
 
-    def take_text_map(self, name: str, default: dict[str, str] | None) -> dict[str, str] | None:
-        """An object whose values are strings."""
-        values = self.take(name, dict, default)
+    def take_text_map(self, name: str) -> dict[str, str] | None:
+        """An object whose values are strings, if it is there."""
+        values = self.take_if_present(name, dict)
         for key, value in (values or {}).items():
             if type(value) is not str:
                 raise CorruptFile(f"{key!r} in {name!r} of the {self.what} is not a string: {_shown(value)}")

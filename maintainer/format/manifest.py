@@ -1,8 +1,8 @@
 """Manifests: the data files that snapshots added and deleted (spec 01 §9; Java `ManifestEntrySerializer`, `DataFileMetaSerializer`).
 
-One Avro record for each entry: `_VERSION` 2, `_KIND`, `_PARTITION`, `_BUCKET`, `_TOTAL_BUCKETS` and the record `_FILE`. Java 2.1 demands exactly
-these six fields in this order at the top, and finds those of `_FILE` by name. We write the 20 fields of `_FILE` that every reader knows, and
-the 21st (`_WRITE_COLS_SEQUENCES`) only where an entry has it.
+One Avro record for each entry: `_VERSION` 2, `_KIND`, `_PARTITION`, `_BUCKET`, `_TOTAL_BUCKETS` and the record `_FILE`. Java 2.1 demands
+exactly these six fields in this order at the top, and finds those of `_FILE` by name. We write the 20 fields of `_FILE` that every reader
+knows, and the 21st (`_WRITE_COLS_SEQUENCES`) only where an entry has it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 from maintainer.errors import CorruptFile, Unsupported
 from maintainer.format import binary_row
 from maintainer.format.avro import Schema, read_records, write_records
-from maintainer.model.files import DataFileMeta, FileKind, FileSource, ManifestEntry, SimpleStats
+from maintainer.format.file_rows import check_file, file_source
+from maintainer.model.files import DataFileMeta, FileKind, ManifestEntry, SimpleStats
 
 VERSION = 2
 NAMESPACE = "org.apache.paimon.avro.generated"
@@ -77,7 +78,6 @@ SCHEMA = _schema(_FILE_FIELDS)
 SCHEMA_WITH_SEQUENCES = _schema([*_FILE_FIELDS, field("_WRITE_COLS_SEQUENCES", nullable({"type": "array", "items": "long"}))])
 
 _KINDS = {0: FileKind.ADD, 1: FileKind.DELETE}
-_SOURCES = {None: None, 0: FileSource.APPEND, 1: FileSource.COMPACT}
 
 
 def decode(data: bytes) -> list[ManifestEntry]:
@@ -131,15 +131,10 @@ def _entry(record: dict[str, Any]) -> ManifestEntry:
 
 def _file(record: dict[str, Any]) -> DataFileMeta:
     get = record.get
-    size, rows, level = record["_FILE_SIZE"], record["_ROW_COUNT"], record["_LEVEL"]
-    if size < 0 or rows < 0 or not 0 <= level < 2**31:
-        raise CorruptFile(f"the manifest entry of {record['_FILE_NAME']!r} has {rows} rows in {size} bytes on level {level}")
-    source = get("_FILE_SOURCE")
-    if source not in _SOURCES:
-        raise CorruptFile(f"the manifest entry of {record['_FILE_NAME']!r} has the file source {source}")
+    name, size, rows, level = record["_FILE_NAME"], record["_FILE_SIZE"], record["_ROW_COUNT"], record["_LEVEL"]
     stats_cols, write_cols, sequences = get("_VALUE_STATS_COLS"), get("_WRITE_COLS"), get("_WRITE_COLS_SEQUENCES")
     return DataFileMeta(
-        record["_FILE_NAME"],
+        name,
         size,
         rows,
         record["_MIN_KEY"],
@@ -149,12 +144,12 @@ def _file(record: dict[str, Any]) -> DataFileMeta:
         record["_MIN_SEQUENCE_NUMBER"],
         record["_MAX_SEQUENCE_NUMBER"],
         record["_SCHEMA_ID"],
-        level,
+        check_file(name, size, rows, level),
         tuple(record["_EXTRA_FILES"]),
         get("_CREATION_TIME"),
         get("_DELETE_ROW_COUNT"),
         get("_EMBEDDED_FILE_INDEX"),
-        _SOURCES[source],
+        file_source(get("_FILE_SOURCE"), name),
         None if stats_cols is None else tuple(stats_cols),
         get("_EXTERNAL_PATH"),
         get("_FIRST_ROW_ID"),

@@ -1,7 +1,7 @@
 """Manifest lists: the manifests that make up a state, or a change, of a table (spec 01 §8; Java `ManifestFileMetaSerializer`).
 
-One Avro record for each manifest, `_VERSION` 2. Newer nullable fields (`_TOTAL_BUCKETS`, `_EXTRA_FILES`) are skipped when reading and left out when
-writing, which every reader accepts.
+One Avro record for each manifest, `_VERSION` 2. Newer nullable fields (`_TOTAL_BUCKETS`, `_EXTRA_FILES`) are skipped when reading and left
+out when writing, which every reader accepts.
 """
 
 from __future__ import annotations

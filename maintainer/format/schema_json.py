@@ -18,10 +18,11 @@ VERSION = 3
 
 def decode(data: bytes) -> TableSchema:
     document = Document(data, "schema")
-    version = document.take("version", int, 1)
+    version = document.take_if_present("version", int)
+    version = 1 if version is None else version
     if version > VERSION:
         raise Unsupported(f"the schema has format version {version}; versions up to {VERSION} are supported")
-    options = document.take_text_map("options", {}) or {}
+    options = document.take_text_map("options") or {}
     if version <= 1:
         options = {"bucket": "1", **options}
     if version <= 2:
@@ -37,8 +38,8 @@ def decode(data: bytes) -> TableSchema:
         partition_keys=document.take_texts("partitionKeys"),
         primary_keys=document.take_texts("primaryKeys"),
         options=options,
-        comment=document.take("comment", str, None),
-        time_millis=document.take("timeMillis", int, 0),
+        comment=document.take_if_present("comment", str),
+        time_millis=document.take_if_present("timeMillis", int) or 0,
         version=version,
         extra=document.members,
     )

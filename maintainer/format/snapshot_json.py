@@ -55,7 +55,8 @@ def encode(snapshot: Snapshot) -> bytes:
 
 def _decode(data: bytes, what: str) -> Snapshot:
     document = Document(data, what)
-    version = document.take("version", int, 1)
+    version = document.take_if_present("version", int)
+    version = 1 if version is None else version
     if version > VERSION:
         raise Unsupported(f"the {what} has format version {version}; versions up to {VERSION} are supported")
     kind = document.take("commitKind", str)
@@ -72,19 +73,19 @@ def _decode(data: bytes, what: str) -> Snapshot:
         time_millis=document.take("timeMillis", int),
         total_record_count=document.take("totalRecordCount", int),
         delta_record_count=document.take("deltaRecordCount", int),
-        base_manifest_list_size=document.take("baseManifestListSize", int, None),
-        delta_manifest_list_size=document.take("deltaManifestListSize", int, None),
-        changelog_manifest_list=document.take("changelogManifestList", str, None),
-        changelog_manifest_list_size=document.take("changelogManifestListSize", int, None),
-        changelog_record_count=document.take("changelogRecordCount", int, None),
-        index_manifest=document.take("indexManifest", str, None),
-        watermark=document.take("watermark", int, None),
-        statistics=document.take("statistics", str, None),
-        properties=document.take_text_map("properties", None),
-        next_row_id=document.take("nextRowId", int, None),
-        operation=document.take("operation", str, None),
-        writer_version=document.take("writerVersion", str, None),
-        uuid=document.take("uuid", str, None),
+        base_manifest_list_size=document.take_if_present("baseManifestListSize", int),
+        delta_manifest_list_size=document.take_if_present("deltaManifestListSize", int),
+        changelog_manifest_list=document.take_if_present("changelogManifestList", str),
+        changelog_manifest_list_size=document.take_if_present("changelogManifestListSize", int),
+        changelog_record_count=document.take_if_present("changelogRecordCount", int),
+        index_manifest=document.take_if_present("indexManifest", str),
+        watermark=document.take_if_present("watermark", int),
+        statistics=document.take_if_present("statistics", str),
+        properties=document.take_text_map("properties"),
+        next_row_id=document.take_if_present("nextRowId", int),
+        operation=document.take_if_present("operation", str),
+        writer_version=document.take_if_present("writerVersion", str),
+        uuid=document.take_if_present("uuid", str),
         version=version,
         extra=document.members,
     )

@@ -68,7 +68,7 @@ def scalar_types(nullable: st.SearchStrategy[bool] | None = None) -> st.SearchSt
             st.sampled_from([0, 3, 4, 6, 7, 9]),
         ),
     )
-    return st.builds(DataType.with_nullable, types, nullable or st.just(True))
+    return st.builds(DataType.with_nullable, types, st.just(True) if nullable is None else nullable)
 
 
 LENGTHS = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY})
