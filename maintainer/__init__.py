@@ -1,1 +1,79 @@
-"""Keeps Apache Paimon primary-key tables compacted and fully indexed, without a JVM."""
+"""Keeps Apache Paimon primary-key tables compacted and fully indexed, without a JVM.
+
+    table = maintainer.open_table("/wh/db.db/orders")
+    table.maintain()
+    table.scan(where="price > 10", columns=["id", "price"]).to_arrow()
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from maintainer.api.table import Table, create_table, open_table
+    from maintainer.errors import (
+        CommitConflict,
+        CommitStateUnknown,
+        CorruptFile,
+        CorruptTable,
+        MaintainerError,
+        MissingFile,
+        NotATable,
+        StorageError,
+        Unsupported,
+        UsageError,
+    )
+    from maintainer.read.expression import col
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    **dict.fromkeys(("Table", "create_table", "open_table"), "maintainer.api.table"),
+    "col": "maintainer.read.expression",
+    **dict.fromkeys(
+        (
+            "CommitConflict",
+            "CommitStateUnknown",
+            "CorruptFile",
+            "CorruptTable",
+            "MaintainerError",
+            "MissingFile",
+            "NotATable",
+            "StorageError",
+            "Unsupported",
+            "UsageError",
+        ),
+        "maintainer.errors",
+    ),
+}
+
+__all__ = [
+    "CommitConflict",
+    "CommitStateUnknown",
+    "CorruptFile",
+    "CorruptTable",
+    "MaintainerError",
+    "MissingFile",
+    "NotATable",
+    "StorageError",
+    "Table",
+    "Unsupported",
+    "UsageError",
+    "col",
+    "create_table",
+    "open_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when they are first asked for: `maintainer --help` pays for none of them."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

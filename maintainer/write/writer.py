@@ -147,6 +147,9 @@ class Writer:
         try:
             writer.write(kept)
             files = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
         finally:
             self._created.extend(writer.created)
         self._new_files.setdefault(part.key, []).extend(files)

@@ -1,0 +1,5 @@
+"""`python -m maintainer`."""
+
+from maintainer.cli.main import main
+
+main()

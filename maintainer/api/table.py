@@ -1,0 +1,188 @@
+"""An opened table: reading, writing, maintaining and inspecting in one place (DESIGN §5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from maintainer.errors import UsageError
+from maintainer.model.schema import TableSchema
+from maintainer.table.store import TableStore, create_store, open_store
+
+if TYPE_CHECKING:
+    from maintainer.api.create import Definition
+    from maintainer.api.maintenance import PassReport
+    from maintainer.inspect.contents import Files, Snapshots
+    from maintainer.inspect.coverage import Coverage
+    from maintainer.inspect.doctor import Diagnosis
+    from maintainer.inspect.verify import Verification
+    from maintainer.model.predicate import Predicate
+    from maintainer.read.scan import Scan
+    from maintainer.table.state import TableState
+    from maintainer.write.writer import Writer
+
+POLL_SECONDS = 0.2
+"""How often `wait_for_coverage` looks."""
+
+
+def open_table(
+    uri_or_name: str,
+    warehouse: str | None = None,
+    catalog: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    branch: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Table:
+    """The table at a URI or path, or `db.t` of a warehouse; `options` are dynamic table options for what is done through it."""
+    return Table(open_store(uri_or_name, warehouse, storage_options, branch, options, catalog))
+
+
+def create_table(
+    uri: str,
+    schema: Definition,
+    warehouse: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> Table:
+    """A new, empty table.
+
+    `schema` is Paimon's schema JSON or its essence {"fields": [{"name", "type"}], "primaryKeys", "partitionKeys", "options"} as an object or text, a
+    SQL `CREATE TABLE` statement, or the path (`pathlib.Path`) of a file with one of them.
+    """
+    from maintainer.api.create import schema_of
+
+    return Table(create_store(uri, schema_of(schema), warehouse, storage_options))
+
+
+class Table:
+    """A table, always as it is now: every call looks at the latest snapshot and schema."""
+
+    def __init__(self, store: TableStore) -> None:
+        self.store = store
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self.store.name
+
+    @property
+    def schema(self) -> TableSchema:
+        """The latest schema, dynamic options included."""
+        return self.store.latest_schema()
+
+    def scan(
+        self,
+        where: str | Predicate | Any = None,
+        columns: Sequence[str] | None = None,
+        order_by: str | Sequence[Any] | None = None,
+        limit: int | None = None,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        as_of: Any = None,
+        use_index: bool = True,
+    ) -> Scan:
+        """Rows that a batch reader sees; nothing is read before the scan is asked for its plan or its rows."""
+        from maintainer.read.scan import Scan
+
+        return Scan(
+            self.store,
+            where=where,
+            columns=columns,
+            order_by=order_by,
+            limit=limit,
+            snapshot_id=snapshot_id,
+            tag=tag,
+            as_of=as_of,
+            use_index=use_index,
+        )
+
+    def writer(self) -> Writer:
+        """A context manager that appends: leaving the block commits, an exception aborts."""
+        from maintainer.commit.committer import Committer
+        from maintainer.write.writer import Writer
+
+        return Writer(self.store, Committer(self.store).commit_append)
+
+    def maintain(self, full: bool = False, **request: Any) -> PassReport:
+        """One maintenance pass, until nothing is left to do. `full` compacts everything into the highest level."""
+        from maintainer.api.maintenance import run_pass
+
+        return run_pass(self.store, full=full, **request)
+
+    def coverage(self) -> Coverage:
+        """Which share of the rows a batch reader sees, and finds through each index."""
+        from maintainer.inspect.coverage import coverage
+
+        return coverage(self.store, self._state())
+
+    def wait_for_coverage(
+        self, ratio: float = 1.0, snapshot: int | None = None, definition: str | None = None, timeout: float = 60.0
+    ) -> Coverage | None:
+        """Waits until visibility and the coverage of every definition (or of one) have reached `ratio`; None when they did not in time.
+
+        With `snapshot`, rows that arrived after that snapshot do not count while they wait in level 0.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            found = self.coverage_of(snapshot)
+            if found is not None and found.ratio(self._defined(definition)) >= ratio:
+                return found
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+    def coverage_of(self, snapshot: int | None) -> Coverage | None:
+        """Today's coverage of the rows that `snapshot` holds; None while there is no such snapshot yet."""
+        from maintainer.inspect.coverage import coverage
+        from maintainer.table.state import load_state
+
+        state = self._state()
+        if snapshot is None:
+            return coverage(self.store, state)
+        if state is None or state.snapshot.id < snapshot:
+            return None
+        known = self.store.find_snapshot(snapshot)
+        if known is None:  # expired: what is in level 0 now may have been in it
+            return coverage(self.store, state)
+        before = {file.file_name for file in load_state(self.store, known).files()}
+        later = (file.file_name for file in state.files() if file.level == 0 and file.file_name not in before)
+        return coverage(self.store, state, later)
+
+    def files(self) -> Files:
+        """The live data files."""
+        from maintainer.inspect.contents import files
+
+        return files(self.store, self._state())
+
+    def snapshots(self) -> Snapshots:
+        """All snapshots, oldest first."""
+        from maintainer.inspect.contents import snapshots
+
+        return snapshots(self.store)
+
+    def verify(self, deep: bool = False) -> Verification:
+        """Checks every reference, checksum and count; `deep` reads the data and compares the indexes with it, too."""
+        from maintainer.inspect.verify import verify
+
+        return verify(self.store, deep)
+
+    def doctor(self) -> Diagnosis:
+        """Whether this package can maintain the table, and what should be set."""
+        from maintainer.inspect.doctor import diagnose
+
+        return diagnose(self.store)
+
+    def _state(self) -> TableState | None:
+        from maintainer.table.state import load_state
+
+        snapshot = self.store.latest_snapshot()
+        return None if snapshot is None else load_state(self.store, snapshot)
+
+    def _defined(self, column: str | None) -> str | None:
+        from maintainer.index.definition import definitions
+
+        if column is not None and column not in {each.column for each in definitions(self.schema)}:
+            raise UsageError(f"{self.name}: column {column!r} has no index definition")
+        return column

@@ -1,0 +1,131 @@
+"""Coverage: which share of a snapshot's rows a batch reader sees, and which share it finds in files with an active index group (DESIGN §1, §5; spec 06 §16).
+
+    rows          Σ (row count − cardinality of the deletion vector) over all live data files, level 0 as it is
+    visible_rows  the same over what a batch reader sees: levels above 0 where deletion vectors hide level 0
+    covered_rows  of a definition: visible rows in the files of its active groups
+
+Ratios divide by `rows` and are 1.0 when there are none. A file that is not visible is listed once, with column null; a visible file that is not covered once for
+each definition that misses it. The state of groups is evaluated on all files of the bucket, by the strict rule unless the table asks for the relaxed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from maintainer.data.deletions import read_deletions
+from maintainer.index.definition import IndexDefinition, definitions
+from maintainer.index.groups import NOT_VISIBLE, evaluate
+from maintainer.inspect.report import Report
+from maintainer.maintain.transport import partition_json
+from maintainer.model.bucket import BucketState
+from maintainer.table.state import TableState
+from maintainer.table.store import TableStore
+
+
+@dataclass(frozen=True)
+class DefinitionCoverage:
+    """Of one indexed column."""
+
+    column: str
+    family: str
+    covered_rows: int
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    """A file that a batch reader does not see (column is None), or that the index of a column does not cover."""
+
+    partition: Mapping[str, Any]
+    bucket: int
+    file: str
+    level: int
+    rows: int
+    column: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Coverage(Report):
+    """Of one snapshot."""
+
+    snapshot: int | None
+    rows: int
+    visible_rows: int
+    visible_ratio: float
+    definitions: tuple[DefinitionCoverage, ...]
+    uncovered: tuple[Uncovered, ...]
+
+    def ratio(self, column: str | None = None) -> float:
+        """The smallest of all ratios, or that of one definition."""
+        found = [definition.ratio for definition in self.definitions if column in (None, definition.column)]
+        return min(found if column is not None else [self.visible_ratio, *found])
+
+
+def coverage(store: TableStore, state: TableState | None, ignored_files: Iterable[str] = ()) -> Coverage:
+    """The coverage of a state; data files named in `ignored_files` are left out, as if they were not there yet."""
+    schema = store.latest_schema() if state is None else state.schema
+    relaxed = store.options(schema).relaxed_group_acceptance
+    hides_level_0 = store.options(schema).deletion_vectors_enabled
+    defined = definitions(schema)
+    ignored = frozenset(ignored_files)
+    rows = visible = 0
+    covered = [0] * len(defined)
+    uncovered: list[Uncovered] = []
+    for bucket in () if state is None else sorted(state.buckets.values(), key=lambda bucket: bucket.key):
+        groups = [evaluate(bucket, definition, relaxed) for definition in defined]
+        alive = live_rows(store, bucket)
+        partition = partition_json(schema, bucket.partition)
+        for file in bucket.files:
+            if file.file_name in ignored:
+                continue
+            count = alive[file.file_name]
+            rows += count
+
+            def misses(column: str | None, reason: str) -> Uncovered:
+                return Uncovered(partition, bucket.bucket, file.file_name, file.level, count, column, reason)
+
+            if file.level == 0 and hides_level_0:
+                uncovered.append(misses(None, NOT_VISIBLE))
+                continue
+            visible += count
+            for number, (definition, group) in enumerate(zip(defined, groups, strict=True)):
+                reason = group.reason(file)
+                if reason is None:
+                    covered[number] += count
+                else:
+                    uncovered.append(misses(definition.column, reason))
+    return Coverage(
+        table=store.name,
+        snapshot=None if state is None else state.snapshot.id,
+        rows=rows,
+        visible_rows=visible,
+        visible_ratio=_ratio(visible, rows),
+        definitions=tuple(_of_definition(definition, count, rows) for definition, count in zip(defined, covered, strict=True)),
+        uncovered=tuple(uncovered),
+    )
+
+
+def live_rows(store: TableStore, bucket: BucketState) -> dict[str, int]:
+    """Rows of each file that its deletion vector leaves."""
+    deleted = deleted_rows(store, bucket)
+    return {file.file_name: max(0, file.row_count - deleted.get(file.file_name, 0)) for file in bucket.files}
+
+
+def deleted_rows(store: TableStore, bucket: BucketState) -> dict[str, int]:
+    """Cardinalities of the bucket's deletion vectors; the vectors are read only where an old writer left the number out."""
+    ranges = () if bucket.deletion_file is None else bucket.deletion_file.deletion_ranges or ()
+    if any(found.cardinality is None for found in ranges):
+        vectors = read_deletions(store.storage, store.layout, bucket.deletion_file, bucket.partition, bucket.bucket)
+        return {name: len(vector) for name, vector in vectors.items()}
+    return {found.data_file: found.cardinality or 0 for found in ranges}
+
+
+def _of_definition(definition: IndexDefinition, covered: int, rows: int) -> DefinitionCoverage:
+    return DefinitionCoverage(definition.column, str(definition.family), covered, _ratio(covered, rows))
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0
