@@ -1,0 +1,122 @@
+"""A column of byte strings as two arrays, and the row-wise concatenation of several: how entries of sorted payloads are laid out without a loop.
+
+Rows lie back to back in `data`; row i is `data[offsets[i]:offsets[i + 1]]`. Arrow's `binary_join_element_wise` copies row after row in C, and the data
+buffer of what it returns *is* the stream of entries (spec 08 §9.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from maintainer.format import varint
+
+_NOTHING = pa.scalar(b"", pa.large_binary())
+
+
+class ByteColumn:
+    """Byte strings back to back. `width` is set when all rows have that many bytes."""
+
+    __slots__ = ("_offsets", "count", "data", "width")
+
+    def __init__(self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64] | None, *, width: int | None = None) -> None:
+        self.data = data
+        self.width = width
+        self._offsets = offsets
+        if offsets is not None:
+            self.count = len(offsets) - 1
+        else:
+            assert width
+            self.count = len(data) // width
+
+    @classmethod
+    def of_matrix(cls, matrix: npt.NDArray[np.uint8], sizes: npt.NDArray[np.integer] | None = None) -> ByteColumn:
+        """The rows of a matrix; with `sizes` only so many bytes of each."""
+        width = matrix.shape[1]
+        if sizes is None or bool((sizes == width).all()):
+            return cls(np.ascontiguousarray(matrix).reshape(-1), None, width=width)
+        return cls(matrix[np.arange(width, dtype=np.uint8) < sizes[:, None]], _offsets(sizes))
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[bytes]) -> ByteColumn:
+        """A column of a few rows."""
+        data = np.frombuffer(b"".join(rows), np.uint8)
+        return cls(data, _offsets(np.fromiter(map(len, rows), np.int64, len(rows))))
+
+    @classmethod
+    def varints(cls, values: npt.NDArray[np.integer]) -> ByteColumn:
+        """One variable-length number per row."""
+        sizes = varint.lengths(values)
+        matrix = np.empty((len(values), int(sizes.max(initial=1))), np.uint8)
+        varint.fill(matrix, values, sizes)
+        return cls.of_matrix(matrix, sizes)
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        if self._offsets is None:
+            assert self.width
+            self._offsets = np.arange(0, len(self.data) + 1, self.width, dtype=np.int64)
+        return self._offsets
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        if self.width is not None:
+            return np.full(self.count, self.width, np.int64)
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: int) -> bytes:
+        if row < 0:
+            row += self.count
+        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+    def slice(self, start: int, stop: int) -> ByteColumn:
+        """Rows [start, stop) without a copy of their bytes."""
+        if self.width is not None:
+            return ByteColumn(self.data[start * self.width : stop * self.width], None, width=self.width)
+        offsets = self.offsets[start : stop + 1]
+        return ByteColumn(self.data[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def to_arrow(self) -> pa.LargeBinaryArray:
+        return pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(),
+            self.count,
+            [None, pa.py_buffer(np.ascontiguousarray(self.offsets)), pa.py_buffer(np.ascontiguousarray(self.data))],
+        )
+
+
+def of_arrow(array: pa.Array) -> ByteColumn:
+    """The bytes of a text or binary array without nulls; shares its buffers."""
+    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    _, offset_buffer, data_buffer = array.buffers()
+    dtype = np.dtype(np.int64 if wide else np.int32)
+    if offset_buffer is None or not len(array):
+        return ByteColumn(np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int64))
+    offsets = np.frombuffer(offset_buffer, dtype, len(array) + 1, array.offset * dtype.itemsize)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
+    return ByteColumn(data[offsets[0] : offsets[-1]], offsets.astype(np.int64) - int(offsets[0]))
+
+
+def join(*columns: ByteColumn) -> ByteColumn:
+    """Row i of the result is row i of each column, one behind the other."""
+    return of_arrow(pc.binary_join_element_wise(*(column.to_arrow() for column in columns), _NOTHING))
+
+
+def concat(first: ByteColumn, second: ByteColumn) -> ByteColumn:
+    """The rows of `first`, then those of `second`; the bytes are copied."""
+    data = np.concatenate((first.data, second.data))
+    if first.width is not None and first.width == second.width:
+        return ByteColumn(data, None, width=first.width)
+    return ByteColumn(data, np.concatenate((first.offsets, second.offsets[1:] + len(first.data))))
+
+
+def _offsets(sizes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets

@@ -1,0 +1,130 @@
+"""Row ids of many keys as roaring bitmaps at once (spec 08 §6, §9.2; Java `RoaringNavigableMap64` after `runOptimize`).
+
+Most postings of a bitmap index are a few scattered ids. Such a bitmap consists of 16-bit numbers only, and all of a batch are laid out by
+array arithmetic:
+
+| u16 × | field                                                                     |
+| ----- | ------------------------------------------------------------------------- |
+| 6     | 64-bit form: number of entries = 1, high 32 bits = 0                      |
+| 2     | cookie 12346: no run containers                                           |
+| 2     | number n of containers                                                    |
+| n × 2 | upper 16 bits of the ids of a container, their number − 1                 |
+| n × 2 | offset of the container                                                   |
+| c     | the lower 16 bits of the ids                                              |
+
+Postings that need a run or bit container, or ids of more than 32 bits, go through the roaring library one by one.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap, BitMap64
+
+from maintainer.format import roaring
+from maintainer.format.byte_column import ByteColumn
+
+_COOKIE = 12346
+_FIXED_WORDS = 10
+_ARRAY_LIMIT = 4096
+_SINGLE_ENTRY = (1).to_bytes(8, "little") + bytes(4)
+_HEAD = np.array([1, 0, 0, 0, 0, 0, _COOKIE, 0], np.uint16)
+
+Ids = npt.NDArray[np.int64]
+
+
+def to_bitmap(ids: Ids) -> BitMap64:
+    """The set of these ids, which need not be in order."""
+    return BitMap64(array.array("Q", np.sort(ids).astype(np.uint64, copy=False).tobytes()))
+
+
+def encode(ids: Ids) -> bytes:
+    """The bitmap of the ids of one key, ascending."""
+    if len(ids) and ids[-1] < 1 << 32:
+        bitmap = BitMap(array.array("I", ids.astype(np.uint32).tobytes()))
+        bitmap.run_optimize()
+        return _SINGLE_ENTRY + bitmap.serialize()
+    return roaring.encode64(to_bitmap(ids))
+
+
+def encode_groups(ids: Ids, starts: npt.NDArray[np.int64]) -> ByteColumn:
+    """One bitmap per group of ids: group i is `ids[starts[i]:starts[i + 1]]`, never empty, ascending."""
+    if not len(starts):
+        return ByteColumn.of_rows(())
+    groups = len(starts)
+    first_of_group = np.zeros(len(ids), bool)
+    first_of_group[starts] = True
+    # A container is a group's ids with the same upper bits; a run is a container's ids without a gap.
+    opens = first_of_group.copy()
+    opens[1:] |= (ids[1:] >> 16) != (ids[:-1] >> 16)
+    gaps = opens.copy()
+    gaps[1:] |= ids[1:] != ids[:-1] + 1
+    container_starts = np.flatnonzero(opens)
+    cardinality = np.diff(container_starts, append=len(ids))
+    runs = np.add.reduceat(gaps, container_starts, dtype=np.int64)
+    special = (cardinality > _ARRAY_LIMIT) | (2 + 4 * runs < 2 * cardinality) | (ids[container_starts] >= 1 << 32)
+    first_container = np.searchsorted(container_starts, starts)
+    plain = ~np.logical_or.reduceat(special, first_container)
+    if plain.all():
+        return _encode_plain(ids, starts, container_starts, cardinality, first_container)
+    ends = np.append(starts[1:], len(ids))
+    sizes = np.empty(groups, np.int64)
+    pieces: list[npt.NDArray[np.uint8]] = []
+    for begin, end, is_plain in _stretches(plain):
+        if is_plain:
+            some = encode_groups(ids[starts[begin] : ends[end - 1]], starts[begin:end] - starts[begin])
+            sizes[begin:end] = some.lengths
+            pieces.append(some.data)
+            continue
+        for group in range(begin, end):
+            encoded = encode(ids[starts[group] : ends[group]])
+            sizes[group] = len(encoded)
+            pieces.append(np.frombuffer(encoded, np.uint8))
+    offsets = np.zeros(groups + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return ByteColumn(np.concatenate(pieces), offsets)
+
+
+def _encode_plain(
+    ids: Ids,
+    starts: npt.NDArray[np.int64],
+    container_starts: npt.NDArray[np.int64],
+    cardinality: npt.NDArray[np.int64],
+    first_container: npt.NDArray[np.int64],
+) -> ByteColumn:
+    counts = np.diff(starts, append=len(ids))
+    containers = np.diff(first_container, append=len(container_starts))
+    words = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(_FIXED_WORDS + 4 * containers + counts, out=words[1:])
+    begin = words[:-1]
+    out = np.empty(int(words[-1]), "<u2")
+    for word, value in enumerate(_HEAD):
+        out[begin + word] = value
+    out[begin + 8] = containers & 0xFFFF
+    out[begin + 9] = containers >> 16
+    # Where each container's descriptor and offset stand: its group's begin, and its rank in the group.
+    rank = np.arange(len(container_starts)) - np.repeat(first_container, containers)
+    at = np.repeat(begin, containers)
+    descriptor = at + _FIXED_WORDS + 2 * rank
+    out[descriptor] = ids[container_starts] >> 16
+    out[descriptor + 1] = cardinality - 1
+    per_group = np.repeat(containers, containers)
+    # Offsets count bytes from the cookie, which stands 12 bytes after the begin.
+    offset = 8 + 8 * per_group + 2 * (container_starts - np.repeat(starts, containers))
+    out[descriptor + 2 * per_group] = offset & 0xFFFF
+    out[descriptor + 2 * per_group + 1] = offset >> 16
+    values = begin + _FIXED_WORDS + 4 * containers - starts
+    out[np.repeat(values, counts) + np.arange(len(ids))] = ids & 0xFFFF
+    if int(containers.max()) == int(containers.min()) and int(counts.max()) == int(counts.min()):
+        return ByteColumn(out.view(np.uint8), None, width=2 * int(words[1]))
+    return ByteColumn(out.view(np.uint8), 2 * words)
+
+
+def _stretches(flags: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int, bool]]:
+    """Maximal ranges of equal flags."""
+    bounds = np.concatenate(([0], np.flatnonzero(flags[1:] != flags[:-1]) + 1, [len(flags)]))
+    for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        yield begin, end, bool(flags[begin])

@@ -1,0 +1,175 @@
+"""Blocks of sorted payloads: compressed, closed by a checksum, and read by handle (spec 08 §1.3; Java `BlockHandle`, `BlockTrailer`, `BlockCompressionType`).
+
+| bytes | field                                                                                             |
+| ----- | ------------------------------------------------------------------------------------------------- |
+| size  | body: the raw block, or the compressed framing below                                              |
+| 1     | compression: 0 none, 1 zstd, 2 lz4, 3 lzo                                                         |
+| 4     | CRC-32 (zip) of body and compression byte, little-endian                                          |
+
+A handle is (offset of the body, size of the body). A compressed body is the raw size as a variable-length number, then for zstd one frame without
+content size, for lz4 and lzo `int32 compressed size, int32 raw size` (little-endian) and one block without a frame. The compressed form is
+kept only where it saves more than an eighth. We write none and zstd, and read lz4 too.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from maintainer.errors import CorruptFile, Unsupported
+from maintainer.format import varint
+
+TRAILER_SIZE = 5
+NONE, ZSTD, LZ4, LZO = range(4)
+COMPRESSION_IDS = {"none": NONE, "zstd": ZSTD, "lz4": LZ4, "lzo": LZO}
+_NAMES = {number: name for name, number in COMPRESSION_IDS.items()}
+_SIZES = struct.Struct("<ii")
+_CRC = struct.Struct("<I")
+_MAX_LZ4_RATIO = 255
+_READ_STEP = 1 << 20
+TAIL_SIZE = 32 << 10
+"""How much of a payload's end is read at first: the footer, and with luck the index block with it."""
+
+Buffer = bytes | bytearray | memoryview
+Sink = Callable[[Buffer], None]
+ReadRange = Callable[[int, int], bytes]
+
+
+class Compressor(Protocol):
+    """A way of compressing blocks."""
+
+    number: int
+
+    def compress(self, raw: bytes) -> bytes: ...
+
+
+class _Zstd:
+    number = ZSTD
+
+    def __init__(self, level: int) -> None:
+        import zstandard
+
+        self._zstd = zstandard.ZstdCompressor(level=level, write_content_size=False)
+
+    def compress(self, raw: bytes) -> bytes:
+        frame = self._zstd.compressobj()  # a streaming encoder, as Java's: without a size in the frame
+        return varint.encode(len(raw)) + frame.compress(raw) + frame.flush()
+
+
+def compressor(name: str, level: int = 1) -> Compressor | None:
+    """The compressor of an option value; None for `none`."""
+    if name == "none":
+        return None
+    if name == "zstd":
+        return _Zstd(level)
+    raise Unsupported(f"index blocks cannot be written with compression {name}; use none or zstd")
+
+
+def store(pieces: Sequence[Buffer], sink: Sink, compress: Compressor | None = None) -> int:
+    """Write the block that the pieces form, with its trailer, and return the size of its body."""
+    number = NONE
+    if compress is not None:
+        raw = b"".join(pieces)
+        body = compress.compress(raw)
+        number, pieces = (compress.number, (body,)) if len(body) < len(raw) - len(raw) // 8 else (NONE, (raw,))
+    crc = size = 0
+    for piece in pieces:
+        sink(piece)
+        crc = zlib.crc32(piece, crc)
+        size += len(piece)
+    sink(bytes((number,)) + _CRC.pack(zlib.crc32(bytes((number,)), crc)))
+    return size
+
+
+class PayloadBytes:
+    """Random access to a payload; every range is checked against its size, and a short read is an error.
+
+    The end of the payload is read once, as the footer and what it points at mostly lie there.
+    """
+
+    def __init__(self, read: ReadRange, size: int) -> None:
+        self._read = read
+        self.size = size
+        self._tail_start = max(0, size - TAIL_SIZE)
+        self._tail: bytes | None = None
+
+    def range(self, offset: int, length: int) -> bytes:
+        """These bytes."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise CorruptFile(f"{length} bytes at {offset} are outside of a payload of {self.size} bytes", offset=max(offset, 0))
+        if not length:
+            return b""
+        if offset < self._tail_start:
+            return self._fetch(offset, length)
+        if self._tail is None:
+            self._tail = self._fetch(self._tail_start, self.size - self._tail_start)
+        return self._tail[offset - self._tail_start : offset - self._tail_start + length]
+
+    def block(self, offset: int, size: int) -> bytes:
+        """The raw content of the block with this handle."""
+        if size < 0:
+            raise CorruptFile(f"a block of {size} bytes", offset=max(offset, 0))
+        return open_block(self.range(offset, size + TRAILER_SIZE), offset)
+
+    def _fetch(self, offset: int, length: int) -> bytes:
+        data = self._read(offset, length)
+        if len(data) != length:
+            raise CorruptFile(f"{length} bytes expected, {len(data)} found: the payload is shorter than its metadata says", offset=offset)
+        return data
+
+
+def open_block(stored: bytes, offset: int = 0) -> bytes:
+    """The raw content of a stored block; `offset` is where it lies, for the error."""
+    body_size = len(stored) - TRAILER_SIZE
+    if body_size < 0:
+        raise CorruptFile("a block without a trailer", offset=offset)
+    if zlib.crc32(stored[: body_size + 1]) != _CRC.unpack_from(stored, body_size + 1)[0]:
+        raise CorruptFile("the checksum of a block does not match", offset=offset)
+    number = stored[body_size]
+    if number == NONE:
+        return stored[:body_size]
+    if number not in _NAMES:
+        raise CorruptFile(f"unknown block compression {number}", offset=offset + body_size)
+    raw_size, start = varint.decode(stored[:body_size], 0)
+    if number == ZSTD:
+        return _expand_zstd(stored[start:body_size], raw_size, offset)
+    if number == LZ4:
+        return _expand_lz4(stored[start:body_size], raw_size, offset)
+    raise Unsupported(f"unsupported block compression {_NAMES[number]}")
+
+
+def _expand_zstd(frame: bytes, raw_size: int, offset: int) -> bytes:
+    """In steps, so that memory grows with what is really there, not with what the size claims."""
+    import zstandard
+
+    parts = []
+    left = raw_size
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(frame, read_across_frames=False) as reader:
+            while left and (part := reader.read(min(left, _READ_STEP))):
+                parts.append(part)
+                left -= len(part)
+            if left or reader.read(1):
+                raise CorruptFile(f"a block is not {raw_size} bytes long after decompression", offset=offset)
+    except zstandard.ZstdError as error:
+        raise CorruptFile(f"a zstd block cannot be decompressed: {error}", offset=offset) from error
+    return b"".join(parts)
+
+
+def _expand_lz4(body: bytes, raw_size: int, offset: int) -> bytes:
+    if len(body) < _SIZES.size:
+        raise CorruptFile("an lz4 block is truncated", offset=offset)
+    compressed_size, size = _SIZES.unpack_from(body)
+    if size != raw_size or compressed_size != len(body) - _SIZES.size or size > _MAX_LZ4_RATIO * compressed_size:
+        raise CorruptFile("the sizes of an lz4 block contradict one another", offset=offset)
+    try:
+        raw = pa.Codec("lz4_raw").decompress(body[_SIZES.size :], decompressed_size=size, asbytes=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptFile(f"an lz4 block cannot be decompressed: {error}", offset=offset) from error
+    if len(raw) != size:
+        raise CorruptFile(f"an lz4 block is not {size} bytes long after decompression", offset=offset)
+    return bytes(raw)
