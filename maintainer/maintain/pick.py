@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from maintainer.errors import CorruptTable, UsageError
-from maintainer.merge.sections import KeyRange
+from maintainer.merge.sections import KeyRange, newest_first
 from maintainer.model.files import DataFileMeta
 from maintainer.model.work import CompactionUnit
 from maintainer.table.options import TableOptions, parse_duration, parse_memory_size
@@ -98,7 +98,7 @@ def restore(files: Sequence[DataFileMeta], num_levels: int, key: KeyRange) -> Le
     count = max(num_levels, max((file.level for file in files), default=0) + 1)
     if count < 2:
         raise UsageError(f"option num-levels = {num_levels}: must be at least 2")
-    runs = [SortedRun(0, (file,)) for file in sorted((file for file in files if file.level == 0), key=_age)]
+    runs = [SortedRun(0, (file,)) for file in sorted((file for file in files if file.level == 0), key=newest_first)]
     for level in sorted({file.level for file in files if file.level > 0}):
         ordered = sorted((file for file in files if file.level == level), key=lambda file: key(file)[0])
         for before, after in pairwise(ordered):
@@ -205,8 +205,3 @@ def _offpeak_ratio(options: CompactionOptions, clock: Clock) -> int:
         return 0
     inside = start <= hour < end if start <= end else hour < end or hour >= start
     return options.offpeak_ratio if inside else 0
-
-
-def _age(file: DataFileMeta) -> tuple[int, int, int, str]:
-    """Newest first (spec 04 §2); the name decides between files that are alike in everything else."""
-    return -file.max_sequence_number, file.min_sequence_number, file.creation_time or 0, file.file_name

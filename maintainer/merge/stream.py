@@ -1,0 +1,274 @@
+"""Merging sorted runs by key range, in bounded memory (spec 04 §4.4, §6.1; Java `SortMergeReader`, `MergeSorter`).
+
+    runs      a ─────────┤ ...        Each run is read batch by batch. The run whose buffer ends at the smallest key bounds the window:
+              b ────┤ ...             every row up to that key is there, so all groups up to it are complete.
+              c ──────────────┤ ...
+    window    ══════                  Rows up to the bound leave the buffers and are concatenated, oldest first; one stable sort by key then
+                                      brings the candidates of each key together, in order of age; `deduplicate` chooses.
+
+Invariant: rows of a run are strictly ascending by key, over all its files. A level-0 file that is not in key order (spec 02 §17; `scan` tells)
+is sorted in memory before it takes part; any other disorder is a corrupt file. As long as the budget allows, the bounding run is read on, so
+that windows are large whatever the sizes of the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from maintainer.errors import CorruptFile
+from maintainer.merge.deduplicate import RETRACT_BIT, survivors
+from maintainer.merge.order import Int64s, Keys
+from maintainer.merge.sections import newest_first
+from maintainer.model.files import DataFileMeta
+from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
+from maintainer.model.types import DataType
+
+SHARE_OF_BUDGET = 4
+"""Buffers may hold one part in four: the window, its survivors and decoding need the rest."""
+WINDOW_ROWS = 256 * 1024
+"""More rows make a window no faster."""
+BATCH_ROWS = 64 * 1024
+LARGEST_BUFFER = 1 << 30
+"""Arrow's string arrays cannot hold more than 2 GiB."""
+EXPANSION = 8
+"""How much larger than its file a row may be in memory."""
+
+ReadBatches = Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
+"""(columns, most rows of a batch) → the live rows of a file, in file order."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data file that takes part in a merge; `ordered` is False for a level-0 file that `scan` found out of order."""
+
+    file: DataFileMeta
+    read: ReadBatches
+    ordered: bool = True
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What the key columns of a file say: whether it is strictly in order, and its real smallest and largest key in comparable form."""
+
+    ordered: bool
+    smallest: tuple[Any, ...] | None
+    largest: tuple[Any, ...] | None
+
+
+@dataclass
+class MergedWindow:
+    """All keys of one key range, ascending, with one survivor each.
+
+    `candidates` are the concatenated rows, `survivors` the indices of those that survive (None: all of them, in order), `has_high` whether a
+    record of a level above 0 was among the candidates of the key.
+    """
+
+    candidates: pa.Table
+    keys: Keys
+    survivors: Int64s | None
+    has_high: npt.NDArray[np.bool_]
+
+    def rows(self, drop_deletes: bool) -> pa.Table:
+        """The surviving records, without retracts if they are to be dropped."""
+        chosen = self.survivors
+        if drop_deletes:
+            retracts = (_numbers(self.candidates, KIND_FIELD.name) & RETRACT_BIT).astype(np.bool_)
+            if retracts.any():
+                chosen = np.flatnonzero(~retracts) if chosen is None else chosen[~retracts[chosen]]
+        return self.candidates if chosen is None else self.candidates.take(pa.array(chosen))
+
+    def lookup_keys(self) -> Keys:
+        """The keys that only level 0 knows, deletes included: older versions may be in levels above the output level (spec 04 §6.1)."""
+        if self.has_high.all():
+            return self.keys.slice(0, 0)
+        return self.keys.take(~self.has_high if self.survivors is None else self.survivors[~self.has_high])
+
+
+def merge_runs(
+    runs: Sequence[Sequence[Source]], columns: Sequence[str], key_names: Sequence[str], key_types: Sequence[DataType], budget: int
+) -> Iterator[MergedWindow]:
+    """Merge the runs of one section; `columns` are what survivors consist of, keys and system columns included; `budget` is in bytes."""
+    limit = min(budget // SHARE_OF_BUDGET, LARGEST_BUFFER)
+    merge = _Merge(tuple(columns), tuple(key_names), tuple(key_types), _ages(runs))
+    cursors = [_Cursor(run, merge, _batch_rows(run, limit // max(len(runs), 1))) for run in runs]
+    while True:
+        _fill(cursors, limit)
+        bounds = [cursor.last for cursor in cursors if not cursor.finished]
+        bound = min(bounds) if bounds else None
+        parts = [cursor.cut(bound) for cursor in cursors]
+        pieces = [piece for part in parts for piece in part]
+        if not pieces:
+            return
+        yield merge.window(pieces, alone=sum(map(bool, parts)) == 1)
+
+
+def scan(source: Source, key_names: Sequence[str], key_types: Sequence[DataType]) -> Scan:
+    """Read the keys of a level-0 file before it is merged, as its order and the bounds in its metadata cannot be relied on."""
+    ordered = True
+    smallest: tuple[Any, ...] | None = None
+    largest: tuple[Any, ...] | None = None
+    for batch in source.read(key_names, BATCH_ROWS):
+        if not batch.num_rows:
+            continue
+        keys = _keys(batch, key_names, key_types, source.file)
+        first, last = keys.at(0), keys.at(len(keys) - 1)
+        ordered = ordered and (largest is None or largest < first) and keys.ascending()
+        if not ordered:
+            by_key, _ = keys.sort()
+            first, last = keys.at(int(by_key[0])), keys.at(int(by_key[-1]))
+        smallest = first if smallest is None else min(smallest, first)
+        largest = last if largest is None else max(largest, last)
+    return Scan(ordered, smallest, largest)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Consecutive rows of one file."""
+
+    source: Source
+    rows: pa.RecordBatch
+    keys: Keys
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def split(self, at: int) -> tuple[_Piece, _Piece]:
+        size = len(self)
+        return (
+            _Piece(self.source, self.rows.slice(0, at), self.keys.slice(0, at)),
+            _Piece(self.source, self.rows.slice(at), self.keys.slice(at, size)),
+        )
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """What all runs of a merge have in common."""
+
+    columns: tuple[str, ...]
+    key_names: tuple[str, ...]
+    key_types: tuple[DataType, ...]
+    ages: dict[str, int]
+
+    def piece(self, source: Source, rows: pa.RecordBatch) -> _Piece:
+        return _Piece(source, rows, _keys(rows, self.key_names, self.key_types, source.file))
+
+    def window(self, pieces: list[_Piece], alone: bool) -> MergedWindow:
+        """The survivors of rows of which all candidates are there; `alone`: they are of one run, so there is one candidate for each key."""
+        if not alone:
+            pieces.sort(key=lambda piece: self.ages[piece.source.file.file_name])
+        candidates = pa.Table.from_batches([piece.rows for piece in pieces])
+        keys = Keys.concat([piece.keys for piece in pieces])
+        high_rows = sum(len(piece) for piece in pieces if piece.source.file.level > 0)
+        if alone:
+            high = np.repeat([piece.source.file.level > 0 for piece in pieces], [len(piece) for piece in pieces])
+            return MergedWindow(candidates, keys, None, high)
+        order, starts = keys.sort()
+        sequences = _numbers(candidates, SEQUENCE_FIELD.name)
+        chosen = survivors(order, starts, sequences, _numbers(candidates, KIND_FIELD.name), high_rows)
+        return MergedWindow(candidates, keys, chosen, order[starts] < high_rows)
+
+
+@dataclass
+class _Cursor:
+    """The buffered rows of a run, and what is still to be read of it."""
+
+    run: Sequence[Source]
+    merge: _Merge
+    batch_rows: int
+    pieces: list[_Piece] = field(default_factory=list)
+    finished: bool = False
+    last: tuple[Any, ...] = ()
+    """The last key that was read."""
+
+    def __post_init__(self) -> None:
+        self._batches = self._read()
+
+    def _read(self) -> Iterator[_Piece]:
+        for source in self.run:
+            batches = source.read(self.merge.columns, self.batch_rows) if source.ordered else self._sorted(source)
+            for batch in batches:
+                if batch.num_rows:
+                    yield self.merge.piece(source, batch)
+
+    def _sorted(self, source: Source) -> Iterator[pa.RecordBatch]:
+        """A file that is not in order: all of it, sorted, with one record for each key."""
+        pieces = [self.merge.piece(source, batch) for batch in source.read(self.merge.columns, self.batch_rows)]
+        if pieces:
+            yield from self.merge.window(pieces, alone=False).rows(drop_deletes=False).to_batches(max_chunksize=self.batch_rows)
+
+    def advance(self) -> int:
+        """Buffer the next batch; its size in bytes."""
+        piece = next(self._batches, None)
+        if piece is None:
+            self.finished = True
+            return 0
+        if not (self.last < piece.keys.at(0) and piece.keys.ascending()):
+            raise CorruptFile(
+                f"its keys are not in order, or not within the bounds of its metadata (level {piece.source.file.level})",
+                path=piece.source.file.file_name,
+            )
+        self.last = piece.keys.at(len(piece) - 1)
+        self.pieces.append(piece)
+        return cast(int, piece.rows.nbytes)
+
+    def cut(self, bound: tuple[Any, ...] | None) -> list[_Piece]:
+        """Take the rows up to the bound out of the buffer; None: all."""
+        if bound is None or self.last <= bound:
+            taken, self.pieces = self.pieces, []
+            return taken
+        taken = []
+        while self.pieces:
+            at = self.pieces[0].keys.search(bound, "right")
+            if at < len(self.pieces[0]):
+                if at:
+                    before, self.pieces[0] = self.pieces[0].split(at)
+                    taken.append(before)
+                break
+            taken.append(self.pieces.pop(0))
+        return taken
+
+
+def _fill(cursors: Sequence[_Cursor], limit: int) -> None:
+    """Buffer at least a batch of each run, then more of the run that bounds the window."""
+    for cursor in cursors:
+        while not cursor.pieces and not cursor.finished:
+            cursor.advance()
+    size = sum(piece.rows.nbytes for cursor in cursors for piece in cursor.pieces)
+    rows = sum(len(piece) for cursor in cursors for piece in cursor.pieces)
+    while size < limit and rows < WINDOW_ROWS:
+        bounding = min((cursor for cursor in cursors if not cursor.finished), key=lambda cursor: cursor.last, default=None)
+        if bounding is None:
+            return
+        size += bounding.advance()
+        rows += 0 if bounding.finished else len(bounding.pieces[-1])
+
+
+def _batch_rows(run: Sequence[Source], share: int) -> int:
+    """Rows of a batch, so that two of them fit into a run's share of the buffers, as far as sizes of files tell."""
+    width = max((EXPANSION * source.file.file_size // max(source.file.row_count, 1) for source in run), default=0)
+    return max(1, min(BATCH_ROWS, share // 2 // max(width, 1)))
+
+
+def _ages(runs: Sequence[Sequence[Source]]) -> dict[str, int]:
+    """Ranks of files by name, oldest first: from the highest level down to 1, then the files of level 0."""
+    files = [source.file for run in runs for source in run]
+    level_0 = sorted((file for file in files if file.level == 0), key=newest_first, reverse=True)
+    return {file.file_name: -file.level for file in files} | {file.file_name: rank for rank, file in enumerate(level_0)}
+
+
+def _keys(rows: pa.RecordBatch, names: Sequence[str], types: Sequence[DataType], file: DataFileMeta) -> Keys:
+    try:
+        return Keys.of([rows.column(name) for name in names], types)
+    except CorruptFile as error:
+        raise error.at(file.file_name) from None
+
+
+def _numbers(table: pa.Table, name: str) -> Any:
+    """A column of numbers without nulls as a numpy array."""
+    return table.column(name).to_numpy()
