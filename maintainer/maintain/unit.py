@@ -12,12 +12,17 @@ one step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from maintainer.merge.sections import KeyRange, Section, sections
 from maintainer.model.files import DataFileMeta, FileSource
 from maintainer.model.work import CompactionUnit
+
+
+_NONE: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,19 @@ class UnitOptions:
     force_rewrite_all_files: bool = False
 
 
-def steps(unit: CompactionUnit, key: KeyRange, options: UnitOptions) -> list[Step]:
-    """The steps of a unit, in order."""
+def steps(unit: CompactionUnit, key: KeyRange, options: UnitOptions, disordered: Mapping[str, tuple[Any, Any]] = _NONE) -> list[Step]:
+    """The steps of a unit, in order.
+
+    `disordered` are the level-0 files, by name, whose rows are not in key order, with their real key ranges, as their metadata may be wrong, too
+    (`maintainer.merge.stream.scan`). Such a file is never moved as it is: above level 0 it would be corrupt.
+    """
     if unit.file_rewrite:
         return [_rewrite_alone(file) for file in unit.files]
-    return list(_steps(sections(unit.files, key), unit.output_level, options))
+    found = sections(unit.files, lambda file: disordered.get(file.file_name) or key(file))
+    return [
+        _rewrite_alone(step.file) if isinstance(step, Upgrade) and step.file.file_name in disordered else step
+        for step in _steps(found, unit.output_level, options)
+    ]
 
 
 def drops_deletes(output_level: int, highest_level: int, deletion_vectors: bool) -> bool:
