@@ -83,6 +83,7 @@ class MergedWindow:
                 chosen = np.flatnonzero(~retracts) if chosen is None else chosen[~retracts[chosen]]
         return self.candidates if chosen is None else self.candidates.take(pa.array(chosen))
 
+    @property
     def lookup_keys(self) -> Keys:
         """The keys that only level 0 knows, deletes included: older versions may be in levels above the output level (spec 04 §6.1)."""
         if self.has_high.all():
