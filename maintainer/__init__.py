@@ -1,8 +1,8 @@
 """Keeps Apache Paimon primary-key tables compacted and fully indexed, without a JVM.
 
-    table = maintainer.open_table("/wh/db.db/orders")
-    table.maintain()
-    table.scan(where="price > 10", columns=["id", "price"]).to_arrow()
+table = maintainer.open_table("/wh/db.db/orders")
+table.maintain()
+table.scan(where="price > 10", columns=["id", "price"]).to_arrow()
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """New tables: a definition in JSON or SQL, checked as Java checks it (`SchemaValidation`), published as schema 0.
 
 A definition is Paimon's own schema JSON, or its essence {"fields": [{"name", "type", "description"?, "defaultValue"?}], "primaryKeys",
-"partitionKeys", "options", "comment"}; types are JSON or SQL text. Field ids are always given anew, in the order of the columns, as Java does for a
-new table. Primary-key columns become NOT NULL.
+"partitionKeys", "options", "comment"}; types are JSON or SQL text. Field ids are always given anew, in the order of the columns, as Java
+does for a new table. Primary-key columns become NOT NULL.
 """
 
 from __future__ import annotations

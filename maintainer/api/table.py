@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from maintainer.api.create import Definition
     from maintainer.api.maintenance import PassReport
     from maintainer.inspect.contents import Files, Snapshots
-    from maintainer.inspect.coverage import Coverage
+    from maintainer.inspect.coverage import AwaitedCoverage, Coverage
     from maintainer.inspect.doctor import Diagnosis
     from maintainer.inspect.verify import Verification
     from maintainer.model.predicate import Predicate
@@ -46,8 +46,8 @@ def create_table(
 ) -> Table:
     """A new, empty table.
 
-    `schema` is Paimon's schema JSON or its essence {"fields": [{"name", "type"}], "primaryKeys", "partitionKeys", "options"} as an object or text, a
-    SQL `CREATE TABLE` statement, or the path (`pathlib.Path`) of a file with one of them.
+    `schema` is Paimon's schema JSON or its essence {"fields": [{"name", "type"}], "primaryKeys", "partitionKeys", "options"} as an object
+    or text, a SQL `CREATE TABLE` statement, or the path (`pathlib.Path`) of a file with one of them.
     """
     from maintainer.api.create import schema_of
 
@@ -119,36 +119,38 @@ class Table:
 
     def wait_for_coverage(
         self, ratio: float = 1.0, snapshot: int | None = None, definition: str | None = None, timeout: float = 60.0
-    ) -> Coverage | None:
-        """Waits until visibility and the coverage of every definition (or of one) have reached `ratio`; None when they did not in time.
+    ) -> AwaitedCoverage:
+        """Waits until visibility and the coverage of every definition (or of one) have reached `ratio`, at most `timeout` seconds.
 
         With `snapshot`, rows that arrived after that snapshot do not count while they wait in level 0.
         """
+        from maintainer.inspect.coverage import AwaitedCoverage
+
+        self._check_definition(definition)
         deadline = time.monotonic() + timeout
         while True:
-            found = self.coverage_of(snapshot)
-            if found is not None and found.ratio(self._defined(definition)) >= ratio:
-                return found
-            if time.monotonic() >= deadline:
-                return None
+            found, counts = self._coverage_of(snapshot)
+            reached = counts and found.ratio(definition) >= ratio
+            if reached or time.monotonic() >= deadline:
+                return AwaitedCoverage.of(found, reached)
             time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
-    def coverage_of(self, snapshot: int | None) -> Coverage | None:
-        """Today's coverage of the rows that `snapshot` holds; None while there is no such snapshot yet."""
+    def _coverage_of(self, snapshot: int | None) -> tuple[Coverage, bool]:
+        """Today's coverage of the rows that `snapshot` holds, and whether there is such a snapshot already."""
         from maintainer.inspect.coverage import coverage
         from maintainer.table.state import load_state
 
         state = self._state()
         if snapshot is None:
-            return coverage(self.store, state)
+            return coverage(self.store, state), True
         if state is None or state.snapshot.id < snapshot:
-            return None
+            return coverage(self.store, state), False
         known = self.store.find_snapshot(snapshot)
         if known is None:  # expired: what is in level 0 now may have been in it
-            return coverage(self.store, state)
+            return coverage(self.store, state), True
         before = {file.file_name for file in load_state(self.store, known).files()}
         later = (file.file_name for file in state.files() if file.level == 0 and file.file_name not in before)
-        return coverage(self.store, state, later)
+        return coverage(self.store, state, later), True
 
     def files(self) -> Files:
         """The live data files."""
@@ -180,9 +182,8 @@ class Table:
         snapshot = self.store.latest_snapshot()
         return None if snapshot is None else load_state(self.store, snapshot)
 
-    def _defined(self, column: str | None) -> str | None:
+    def _check_definition(self, column: str | None) -> None:
         from maintainer.index.definition import definitions
 
         if column is not None and column not in {each.column for each in definitions(self.schema)}:
             raise UsageError(f"{self.name}: column {column!r} has no index definition")
-        return column

@@ -1,17 +1,19 @@
-"""Coverage: which share of a snapshot's rows a batch reader sees, and which share it finds in files with an active index group (DESIGN §1, §5; spec 06 §16).
+"""Coverage: which share of a snapshot's rows a batch reader sees, and which share it finds in files with an active index group (DESIGN §1,
+§5; spec 06 §16).
 
     rows          Σ (row count − cardinality of the deletion vector) over all live data files, level 0 as it is
     visible_rows  the same over what a batch reader sees: levels above 0 where deletion vectors hide level 0
     covered_rows  of a definition: visible rows in the files of its active groups
 
-Ratios divide by `rows` and are 1.0 when there are none. A file that is not visible is listed once, with column null; a visible file that is not covered once for
-each definition that misses it. The state of groups is evaluated on all files of the bucket, by the strict rule unless the table asks for the relaxed one.
+Ratios divide by `rows` and are 1.0 when there are none. A file that is not visible is listed once, with column null; a visible file that is
+not covered once for each definition that misses it. The state of groups is evaluated on all files of the bucket, by the strict rule unless
+the table asks for the relaxed one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from maintainer.data.deletions import read_deletions
@@ -64,6 +66,17 @@ class Coverage(Report):
         return min(found if column is not None else [self.visible_ratio, *found])
 
 
+@dataclass(frozen=True)
+class AwaitedCoverage(Coverage):
+    """What waiting for coverage ended with."""
+
+    reached: bool
+
+    @classmethod
+    def of(cls, found: Coverage, reached: bool) -> AwaitedCoverage:
+        return cls(**{each.name: getattr(found, each.name) for each in fields(found)}, reached=reached)
+
+
 def coverage(store: TableStore, state: TableState | None, ignored_files: Iterable[str] = ()) -> Coverage:
     """The coverage of a state; data files named in `ignored_files` are left out, as if they were not there yet."""
     schema = store.latest_schema() if state is None else state.schema
@@ -83,12 +96,9 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
                 continue
             count = alive[file.file_name]
             rows += count
-
-            def misses(column: str | None, reason: str) -> Uncovered:
-                return Uncovered(partition, bucket.bucket, file.file_name, file.level, count, column, reason)
-
+            found = Uncovered(partition, bucket.bucket, file.file_name, file.level, count, None, NOT_VISIBLE)
             if file.level == 0 and hides_level_0:
-                uncovered.append(misses(None, NOT_VISIBLE))
+                uncovered.append(found)
                 continue
             visible += count
             for number, (definition, group) in enumerate(zip(defined, groups, strict=True)):
@@ -96,7 +106,7 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
                 if reason is None:
                     covered[number] += count
                 else:
-                    uncovered.append(misses(definition.column, reason))
+                    uncovered.append(replace(found, column=definition.column, reason=reason))
     return Coverage(
         table=store.name,
         snapshot=None if state is None else state.snapshot.id,

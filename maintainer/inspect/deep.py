@@ -124,7 +124,8 @@ def _verify_file(
         stamped = store.options(state.schema).boolean("sequence.snapshot-ordering", False)
         if not stamped and bounds != (file.min_sequence_number, file.max_sequence_number):
             raise CorruptTable(
-                f"its sequence numbers go from {bounds[0]} to {bounds[1]}, its metadata says from {file.min_sequence_number} to {file.max_sequence_number}"
+                f"its sequence numbers go from {bounds[0]} to {bounds[1]}, "
+                f"its metadata says from {file.min_sequence_number} to {file.max_sequence_number}"
             )
     with findings.rule("delete-count", file.file_name):
         deletes = int(np.isin(kinds, _DELETES).sum())
@@ -152,7 +153,8 @@ def _verify_index(
         found = reader.evaluate(leaf)
         if found is not None and found != BitMap64(expected):
             raise CorruptTable(
-                f"column {definition.column}, {leaf.op} {', '.join(map(repr, leaf.literals))}: the index gives {len(found)} rows, the data {len(expected)}"
+                f"column {definition.column}, {leaf.op} {', '.join(map(repr, leaf.literals))}: "
+                f"the index gives {len(found)} rows, the data {len(expected)}"
             )
 
 

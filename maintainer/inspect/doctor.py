@@ -1,8 +1,8 @@
 """Is this table fit for us, and what should be set (DESIGN §5 "doctor")?
 
-    error    this package refuses to maintain the table as it is
-    warning  it works, but something beside it may not: another writer compacts too, a peer cannot read it, rows stay invisible for long
-    info     good to know
+error    this package refuses to maintain the table as it is
+warning  it works, but something beside it may not: another writer compacts too, a peer cannot read it, rows stay invisible for long
+info     good to know
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def diagnose(store: TableStore) -> Diagnosis:
 
 def _remedy(what: str) -> str:
     option = what.split(" = ")[0]
-    return f"change {option}, or maintain the table with the engine that writes it" if " = " in what else "maintain the table with the engine that writes it"
+    return (
+        f"change {option}, or maintain the table with the engine that writes it"
+        if " = " in what
+        else "maintain the table with the engine that writes it"
+    )
 
 
 def _of_options(schema: TableSchema, options: TableOptions) -> list[Finding]:
@@ -90,7 +94,12 @@ def _of_options(schema: TableSchema, options: TableOptions) -> list[Finding]:
         )
     if not definition.definitions(schema):
         found.append(
-            Finding("info", "no index", "the table defines no primary-key index", "name columns in pk-btree.index.columns or pk-bitmap.index.columns")
+            Finding(
+                "info",
+                "no index",
+                "the table defines no primary-key index",
+                "name columns in pk-btree.index.columns or pk-bitmap.index.columns",
+            )
         )
     return found
 

@@ -1,7 +1,7 @@
 """Verification: does everything that the latest snapshot says hold (DESIGN §5 "verify")?
 
-Each rule is counted for every object that it was tried on; what breaks a rule is a problem that names the file or bucket, and never stops the rest. Only a
-store that cannot be reached does.
+Each rule is counted for every object that it was tried on; what breaks a rule is a problem that names the file or bucket, and never stops
+the rest. Only a store that cannot be reached does.
 
 | rule             | holds when                                                                                                   |
 | ---------------- | ------------------------------------------------------------------------------------------------------------ |
@@ -18,7 +18,7 @@ store that cannot be reached does.
 | index-file       | an index file is there with its size                                                                         |
 | deletion-vector  | vectors can be decoded, with their checksums and cardinalities, and lie inside of their files                |
 | index-group      | the metadata of a payload is sound and no level has two; one that is merely out of date breaks no rule       |
-| index-payload    | the payload of an active group can be opened                                                                 |
+| index-payload    | the payload of an active group can be read as a whole, with its checksums                                    |
 
 `deep` adds what needs the data: see `maintainer.inspect.deep`.
 """
@@ -171,7 +171,9 @@ def _verify_manifest(store: TableStore, meta: ManifestFileMeta, named_by: str, f
 def _verify_bucket(
     store: TableStore, state: TableState, bucket: BucketState, schemas: Mapping[int, TableSchema], findings: Findings, deep: bool
 ) -> None:
-    where = f"partition {partition_json(state.schema, bucket.partition)} bucket {bucket.bucket}" if bucket.partition else f"bucket {bucket.bucket}"
+    where = (
+        f"partition {partition_json(state.schema, bucket.partition)} bucket {bucket.bucket}" if bucket.partition else f"bucket {bucket.bucket}"
+    )
     with findings.rule("bucket", where):
         if bucket.files and 0 < bucket.total_buckets <= bucket.bucket:
             raise CorruptTable(f"there are only {bucket.total_buckets} buckets")
@@ -270,7 +272,9 @@ def _verify_groups(store: TableStore, state: TableState, bucket: BucketState, wh
                 findings.add("index-group", payload.file_name, f"{where}, column {definition.column}: {why}")
         for level, payload in groups.active.items():
             with findings.rule("index-payload", payload.file_name):
-                open_group(store, bucket, groups, definition, level)
+                broken = open_group(store, bucket, groups, definition, level).verify()
+                if broken:
+                    raise CorruptTable("; ".join(broken))
 
 
 def _check_size(store: TableStore, path: str, expected: int | None) -> None:

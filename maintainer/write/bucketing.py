@@ -2,8 +2,8 @@
 
     default: |murmur3(BinaryRow of the bucket key)| mod n        mod: floorMod(the one INT or BIGINT bucket key, n)
 
-The hash is over the bytes of the row without its arity prefix. The remainder has the sign of the hash before its absolute value is taken, so the
-hash −2³¹ does no harm.
+The hash is over the bytes of the row without its arity prefix. The remainder has the sign of the hash before its absolute value is taken,
+so the hash −2³¹ does no harm.
 """
 
 from __future__ import annotations

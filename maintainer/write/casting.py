@@ -1,8 +1,8 @@
 """Casting a column to the type of a table's column, without loss.
 
 Arrow's safe cast does most of it. What it leaves out is added here: members of structs are matched by name, collections keep the names and
-nullability that files need, integers and texts become decimals and times, and a number that would silently change (1.257 as DECIMAL(5, 2), 10³⁰⁰ as
-FLOAT, 2 as BOOLEAN) is an error.
+nullability that files need, integers and texts become decimals and times, and a number that would silently change (1.257 as DECIMAL(5, 2),
+10³⁰⁰ as FLOAT, 2 as BOOLEAN) is an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rows as callers hand them over, as batches of the table's columns (spec 01 §4.3, §15).
 
-Columns are matched by name and cast without loss: what would change a value is an error that names the column, the member and the value's type.
-Order of the rules for a column, as in Java's `TableWriteImpl`: an explicit null in a NOT NULL column is refused, then nulls and missing columns take the
-column's default value; a missing column without one is null, which a NOT NULL column refuses.
+Columns are matched by name and cast without loss: what would change a value is an error that names the column, the member and the value's
+type. Order of the rules for a column, as in Java's `TableWriteImpl`: an explicit null in a NOT NULL column is refused, then nulls and
+missing columns take the column's default value; a missing column without one is null, which a NOT NULL column refuses.
 
 A delete needs the primary key only. Its other columns are null, or, where the table allows no nulls, an arbitrary value that nobody ever reads.
 """
@@ -49,7 +49,8 @@ def _as_batches(data: Any) -> Iterable[pa.RecordBatch]:
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, dict)):
         return (batch for part in data for batch in _as_batches(part))
     raise UsageError(
-        f"rows must be Arrow data (a table, batches, a reader, a pandas or polars frame or anything with __arrow_c_stream__), not {type(data).__name__}"
+        "rows must be Arrow data (a table, batches, a reader, a pandas or polars frame or anything with __arrow_c_stream__), "
+        f"not {type(data).__name__}"
     )
 
 

@@ -7,8 +7,8 @@ Invariants of what one flush writes for a bucket:
   `_MAX_SEQUENCE_NUMBER` of the bucket's live files plus one (0 for an empty bucket), or at what this writer gave out before if that is larger;
 * files are of level 0 and source APPEND.
 
-Nothing is visible before `commit`. Leaving the `with` block commits, an exception aborts: then the files that this writer made are deleted, unless a
-snapshot may already refer to them. A writer that made several flushes before its commit commits them together.
+Nothing is visible before `commit`. Leaving the `with` block commits, an exception aborts: then the files that this writer made are deleted,
+unless a snapshot may already refer to them. A writer that made several flushes before its commit commits them together.
 """
 
 from __future__ import annotations

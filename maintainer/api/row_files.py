@@ -1,0 +1,159 @@
+"""Rows in files: Parquet, CSV with a header line, or JSON lines as `maintainer query --json` writes them; a batch at a time.
+
+Columns are named as in the table. Values of CSV and JSON take the form of DESIGN §5 (`maintainer.data.values`): dates as YYYY-MM-DD, bytes
+as base64 in JSON and as plain text in CSV, maps as lists of [key, value]. An empty CSV field is NULL, unless it is quoted.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import PurePath
+from typing import Any
+
+import pyarrow as pa
+
+from maintainer.data.arrow_types import to_arrow, value_schema
+from maintainer.data.values import to_arrow_array
+from maintainer.errors import StorageError, UsageError
+from maintainer.model.schema import TableSchema
+from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, INTEGERS, NESTED, DataField, DataType, TypeRoot
+from maintainer.read.literals import place
+
+BATCH_ROWS = 20_000
+_JSON = frozenset({".json", ".jsonl", ".ndjson"})
+
+
+def read_rows(path: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, whose format its extension tells."""
+    extension = PurePath(path).suffix.lower()
+    reader = _parquet if extension == ".parquet" else _csv if extension == ".csv" else _json_lines if extension in _JSON else None
+    if reader is None:
+        raise UsageError(f"{path}: the extension must say what it is: .parquet, .csv, .json, .jsonl or .ndjson")
+    try:
+        yield from reader(path, schema)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from None
+    except OSError as error:
+        raise StorageError(f"{path}: cannot read: {error}") from None
+
+
+def _parquet(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(batch_size=BATCH_ROWS)
+
+
+def _csv(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
+    from pyarrow import csv
+
+    nested = [field.name for field in schema.fields if field.type.root in NESTED]
+    texts = {field.name: pa.string() for field in schema.fields if field.type.root not in BINARIES} | {
+        field.name: pa.binary() for field in schema.fields if field.type.root in BINARIES
+    }
+    direct = {field.name: to_arrow(field.type) for field in schema.fields if field.type.root in INTEGERS | FLOATS | {TypeRoot.BOOLEAN}}
+    options = csv.ConvertOptions(column_types={**texts, **direct}, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
+    with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options) as reader:
+        unfit = [name for name in reader.schema.names if name in nested]
+        if unfit:
+            raise UsageError(
+                f"{path}: a CSV field cannot hold column {unfit[0]!r} of type {schema.field(unfit[0]).type}; use JSON lines or Parquet"
+            )
+        yield from reader
+
+
+def _json_lines(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
+    """Python's parser has seen every value already, so it costs little to convert them here; Arrow's cannot read all forms."""
+    fields = {field.name: field for field in schema.fields}
+    with open(path, encoding="utf-8") as lines:
+        numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+        while block := list(islice(numbered, BATCH_ROWS)):
+            rows = [_object(path, number, line) for number, line in block]
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            for name in names:
+                if name not in fields:
+                    raise UsageError(f"{path}: the table has no column {name!r}; its columns are {', '.join(fields)}")
+            given = [fields[name] for name in names]
+            columns = [_column(path, [row.get(field.name) for row in rows], field, block[0][0]) for field in given]
+            yield pa.RecordBatch.from_arrays(columns, schema=pa.schema([value_schema([field]).field(0).with_nullable(True) for field in given]))
+
+
+def _object(path: str, number: int, line: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"{path}, line {number}: no JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise UsageError(f"{path}, line {number}: a row must be a JSON object")
+    return row
+
+
+def _column(path: str, values: list[Any], field: DataField, first_line: int) -> pa.Array:
+    convert = _converter(field.type)
+    try:
+        return to_arrow_array([None if value is None else convert(value) for value in values], field.type)
+    except (ValueError, TypeError, OverflowError, KeyError, UsageError, pa.ArrowException) as error:
+        raise UsageError(f"{path}, from line {first_line} on, column {field.name!r} of type {field.type}: {error}") from None
+
+
+def _converter(data_type: DataType) -> Callable[[Any], Any]:
+    """From JSON to the internal value; anything that does not fit raises."""
+    root = data_type.root
+    if root in FLOATS:
+        return float
+    if root in INTEGERS or root is TypeRoot.BOOLEAN:
+        return lambda value: _of(value, bool if root is TypeRoot.BOOLEAN else int)
+    if root in CHARACTERS:
+        return lambda value: _of(value, str)
+    if root in BINARIES:
+        return lambda value: base64.b64decode(_of(value, str), validate=True)
+    if root in (TypeRoot.ARRAY, TypeRoot.VECTOR):
+        element = _optional(data_type.element)
+        return lambda value: [element(item) for item in _of(value, list)]
+    if root in (TypeRoot.MAP, TypeRoot.MULTISET):
+        key = _optional(data_type.key if root is TypeRoot.MAP else data_type.element)
+        item = _optional(data_type.element if root is TypeRoot.MAP else DataType(TypeRoot.INT))
+        return lambda value: [(key(k), item(v)) for k, v in _of(value, list)]
+    if root is TypeRoot.ROW:
+        members = {field.name: _optional(field.type) for field in data_type.fields}
+        return lambda value: tuple(members[name](member) for name, member in _row(value, members).items())
+    if root is TypeRoot.VARIANT:
+        return lambda value: tuple(base64.b64decode(value[name], validate=True) for name in ("value", "metadata"))
+    return lambda value: _exact(value, data_type)
+
+
+def _optional(data_type: DataType | None) -> Callable[[Any], Any]:
+    assert data_type is not None
+    convert = _converter(data_type)
+    return lambda value: None if value is None else convert(value)
+
+
+def _of(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(f"unexpected {value!r}")
+    return value
+
+
+def _row(value: Any, members: Mapping[str, Any]) -> dict[str, Any]:
+    given = _of(value, dict)
+    unknown = given.keys() - members.keys()
+    if unknown:
+        raise TypeError(f"there is no member {sorted(unknown)[0]!r}")
+    return {name: given.get(name) for name in members}
+
+
+def _exact(value: Any, data_type: DataType) -> Any:
+    """Decimals, dates and times, whose texts the parser of literals knows; it also finds places between values, which are none here."""
+    if data_type.root is TypeRoot.DECIMAL and isinstance(value, str):
+        from decimal import Decimal
+
+        value = Decimal(value)
+    found = place(value, data_type, "")
+    if found.side or found.value is None:
+        raise ValueError(f"{value!r} is no value of this type")
+    return found.value

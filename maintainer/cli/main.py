@@ -1,0 +1,38 @@
+"""The command `maintainer`: all commands in one place. What a command works with is imported when it runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from maintainer import __version__
+from maintainer.cli import demo, inspection, maintenance, rows
+
+app = typer.Typer(
+    name="maintainer",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for commands in (rows, maintenance, inspection, demo):
+    commands.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"maintainer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def maintainer(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    """Keeps Apache Paimon primary-key tables compacted and fully indexed, without a JVM."""
+
+
+def main() -> None:
+    """The entry point of the command."""
+    app()

@@ -1,0 +1,89 @@
+"""Commands about rows: create, write, query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from maintainer.cli.invocation import Invocation, TableName, command
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "create")(create)
+    command(app, "write")(write)
+    command(app, "query")(query)
+
+
+def create(
+    call: Invocation,
+    table: TableName,
+    schema: Annotated[Path, typer.Option(metavar="FILE", help="JSON schema, or a SQL file with CREATE TABLE … WITH (…).")],
+) -> None:
+    """Create a table from a JSON schema or a SQL CREATE TABLE statement."""
+    from maintainer.api.table import create_table
+    from maintainer.errors import UsageError
+    from maintainer.inspect.report import VERSION
+
+    if call.branch or call.options:
+        raise UsageError("create takes neither --branch nor --option: a new table has one branch, and its options stand in the schema")
+    created = create_table(table, schema, warehouse=call.warehouse, storage_options=call.storage_options)
+    call.output.document("created", {"version": VERSION, "table": created.name, "schema_id": created.schema.id})
+
+
+def write(
+    call: Invocation,
+    table: TableName,
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Parquet, CSV (with a header) or JSON lines.", show_default=False)],
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the rows with these primary keys instead.")] = False,
+) -> None:
+    """Append rows from files, all in one snapshot."""
+    from maintainer.api.row_files import read_rows
+    from maintainer.inspect.report import VERSION
+
+    opened = call.open(table)
+    schema, rows = opened.schema, 0
+    with call.output.progress(f"writing to {table}"), opened.writer() as writer:
+        for file in files:
+            for batch in read_rows(file, schema):
+                (writer.delete if delete else writer.write)(batch)
+                rows += batch.num_rows
+        snapshot = writer.commit()
+    document = {"version": VERSION, "table": opened.name, "snapshot": snapshot, "rows": rows, "deleted": delete}
+    call.output.document("written", document)
+
+
+def query(
+    call: Invocation,
+    table: TableName,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help="Condition, like \"price > 10 AND name LIKE 'a%'\".")] = None,
+    select: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Columns, separated by commas; all by default.")] = None,
+    order_by: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Columns to sort by, each with an optional DESC.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="At most so many rows.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say for each file how it is read and why, instead of reading it.")] = False,
+    snapshot: Annotated[int | None, typer.Option(metavar="N", help="Read this snapshot.")] = None,
+    tag: Annotated[str | None, typer.Option(metavar="NAME", help="Read the snapshot of this tag.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="TIME", help="Read the snapshot of this time, like 2026-08-01 12:00:00.")] = None,
+    no_index: Annotated[bool, typer.Option("--no-index", help="Do not use the indexes.")] = False,
+) -> None:
+    """Query the rows that a batch reader sees, narrowed by the indexes."""
+    from maintainer.data.values import json_rows
+
+    columns = None if select is None or select.strip() == "*" else [name.strip().strip("`") for name in select.split(",")]
+    scan: Any = call.open(table).scan(
+        where=where,
+        columns=columns,
+        order_by=order_by,
+        limit=limit,
+        snapshot_id=snapshot,
+        tag=tag,
+        as_of=as_of,
+        use_index=not no_index,
+    )
+    if explain:
+        call.output.document("explain", scan.explain().to_dict())
+        return
+    fields = scan.fields
+    rows = (row for batch in scan.to_batches() for row in json_rows(batch, fields))
+    call.output.rows([field.name for field in fields], rows, limit is not None)
