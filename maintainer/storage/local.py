@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from maintainer.errors import CorruptFile, StorageError, Unsupported
-from maintainer.storage.storage import Entry, Storage, check_path
+from maintainer.storage.storage import Entry, OutcomeUnknown, Storage, check_path
 
 _BUFFER = 1 << 18
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -100,7 +100,7 @@ class LocalStorage(Storage):
                     raise Unsupported(
                         f"{self.display(path)}: the file system has no hard links, without which two writers could publish the same snapshot"
                     ) from error
-                raise
+                raise OutcomeUnknown(f"{self.display(path)}: cannot publish: {error.strerror or error}") from error
         _sync_directory(target)
         return True
 

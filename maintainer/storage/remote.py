@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, cast
 
 from maintainer.errors import CorruptFile, Unsupported, UsageError
-from maintainer.storage.storage import Entry, Storage, check_path
+from maintainer.storage.storage import Entry, OutcomeUnknown, Storage, check_path
 
 _EXCLUSIVE_CREATE = frozenset({"s3", "s3a"})
 """Schemes whose fsspec library creates by a conditional request: s3fs sends `If-None-Match: *`."""
@@ -94,6 +94,8 @@ class RemoteStorage(Storage):
                 self._fs.pipe_file(self._path(path), data, mode="create")
             except FileExistsError:
                 return False
+            except OSError as error:
+                raise OutcomeUnknown(f"{self.display(path)}: cannot publish: {error}") from error
             return True
 
     def replace(self, path: str, data: bytes) -> None:

@@ -19,9 +19,13 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from maintainer.errors import CorruptTable, MissingFile, StorageError, UsageError
+from maintainer.errors import CorruptTable, MaintainerError, MissingFile, StorageError, UsageError
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
+
+
+class OutcomeUnknown(StorageError):
+    """A request was sent that makes a file appear, and it may have happened or may still happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,10 @@ class Storage(ABC):
 
     @abstractmethod
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        """Makes the file with exactly this content, or answers False when there is one already; never a part of it, never twice."""
+        """Makes the file with exactly this content, or answers False when there is one already; never a part of it, never twice.
+
+        `OutcomeUnknown` when it may have happened, `StorageError` when it certainly did not.
+        """
 
     @abstractmethod
     def replace(self, path: str, data: bytes) -> None:
@@ -104,6 +111,8 @@ class Storage(ABC):
         """Library errors as ours, naming what was being done to which file."""
         try:
             yield
+        except MaintainerError:
+            raise
         except (FileNotFoundError, NotADirectoryError) as error:
             raise MissingFile(f"{self.display(path)}: there is no such file") from error
         except FileExistsError as error:

@@ -271,6 +271,11 @@ class TableOptions(Mapping[str, str]):
         return self.boolean("publish.single-writer", False)
 
     @cached_property
+    def publish_verify_delay(self) -> float:
+        """Seconds after which a published snapshot is read again (decision 10)."""
+        return self.duration("publish.verify-delay", 0.0)
+
+    @cached_property
     def relaxed_group_acceptance(self) -> bool:
         """Whether index groups count by 2.1's rule instead of the strict one (decision 4)."""
         value = self.text("read.group-acceptance", "strict").lower()

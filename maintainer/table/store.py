@@ -169,6 +169,13 @@ class TableStore:
                 high = middle
         return found
 
+    def snapshot_path(self, snapshot_id: int) -> str:
+        return self._paths.snapshot_path(snapshot_id)
+
+    def hint_path(self, hint: str) -> str:
+        """LATEST or EARLIEST."""
+        return self._paths.hint_path(hint)
+
     # tags
 
     def tag_names(self) -> tuple[str, ...]:

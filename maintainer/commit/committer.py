@@ -1,0 +1,220 @@
+"""The committer: changes of buckets to snapshots (spec 03 §6–§8, §12, 06 §13; Java `FileStoreCommitImpl`).
+
+One attempt reads the latest snapshot, drops the changes that no longer fit it, writes manifests beside everybody's, and publishes
+`snapshot-<n+1>` if nobody else has. A lost race is attempted again; a conflict never is.
+
+Invariants:
+* Data files and index files are never deleted here: who made them deletes them when he is told that they were not committed.
+* Manifests of an attempt are deleted only when the attempt certainly was not published.
+* While the outcome of a publish is unknown nothing else is attempted, for the work might be published twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from maintainer.commit import changes as change_of
+from maintainer.commit.attempt import Attempts
+from maintainer.commit.changes import BucketChange
+from maintainer.commit.conflicts import check_base, check_bucket_count, check_change
+from maintainer.commit.publish import Outcome, publish
+from maintainer.commit.strict_mode import StrictMode
+from maintainer.errors import CommitConflict, CommitStateUnknown, StorageError, Unsupported, UsageError
+from maintainer.merge.sections import key_range
+from maintainer.model.bucket import BucketState
+from maintainer.model.commit import CommitMessage
+from maintainer.model.files import BucketKey
+from maintainer.model.schema import TableSchema
+from maintainer.model.snapshot import CommitKind, Snapshot
+from maintainer.model.work import Result
+from maintainer.table.options import TableOptions
+from maintainer.table.state import TableState, load_state
+from maintainer.table.store import TableStore
+
+log = structlog.get_logger(__name__)
+
+
+@functools.cache
+def process_user() -> str:
+    """Who this process is in commits (decision 13): fresh for every process, the same for all its tables."""
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True)
+class CommitOutcome:
+    """The snapshots that were published, and the buckets whose results no longer fitted, with the reason for each."""
+
+    snapshots: tuple[Snapshot, ...] = ()
+    conflicts: Mapping[BucketKey, str] = field(default_factory=dict)
+
+
+Check = Callable[[TableState | None, TableSchema, Sequence[BucketChange]], Sequence[BucketChange]]
+"""The changes that may be published on top of a state (None: there is no snapshot); raises when the whole commit may not be."""
+
+
+class Committer:
+    """Commits to one table. Safe to use from several threads, one commit at a time."""
+
+    def __init__(self, store: TableStore, user: str | None = None) -> None:
+        self._store = store
+        self.user = user or f"{store.options().commit_user_prefix or 'maintainer'}_{process_user()}"
+        self._strict_mode = StrictMode(store, self.user)
+        self._state: TableState | None = None
+        self._lock = threading.Lock()
+
+    def commit_results(self, results: Sequence[Result]) -> CommitOutcome:
+        """One COMPACT snapshot with all buckets whose data changed, then one APPEND snapshot with those that only got index files.
+
+        A conflict drops only its bucket. The files of dropped buckets are the caller's to delete, and so are those of all buckets when a
+        `MaintainerError` other than `CommitStateUnknown` is raised; after any other exception nothing may be deleted.
+        """
+        kinds: dict[CommitKind, dict[BucketKey, BucketChange]] = {CommitKind.COMPACT: {}, CommitKind.APPEND: {}}
+        default = self._store.options().bucket
+        for result in results:
+            kind = change_of.kind_of(result)
+            if kind is None:
+                continue
+            change = change_of.of_result(result, default)
+            if change.bucket in kinds[kind]:
+                raise UsageError(f"two results of one commit change bucket {change.bucket.bucket} of the same partition")
+            kinds[kind][change.bucket] = change
+        conflicts: dict[BucketKey, str] = {}
+        snapshots = [self._commit_changes(kind, list(changes.values()), conflicts) for kind, changes in kinds.items()]
+        return CommitOutcome(tuple(snapshot for snapshot in snapshots if snapshot is not None), conflicts)
+
+    def commit_append(self, messages: Sequence[CommitMessage], properties: Mapping[str, str] | None = None) -> Snapshot | None:
+        """New files of a writer, as Java commits them: only the number of buckets is checked. None when there is nothing to commit."""
+        default = self._store.options().bucket
+        changes = [change_of.of_append(message, default) for message in messages]
+        return self._commit(CommitKind.APPEND, [change for change in changes if not change.is_empty], _checked_appends, properties)
+
+    def _commit_changes(self, kind: CommitKind, changes: Sequence[BucketChange], conflicts: dict[BucketKey, str]) -> Snapshot | None:
+        def check(state: TableState | None, schema: TableSchema, wanted: Sequence[BucketChange]) -> list[BucketChange]:
+            return _fitting(self._store, state, schema, wanted, conflicts)
+
+        try:
+            return self._commit(kind, changes, check)
+        except _LostEveryRace as error:
+            conflicts.update({change.bucket: str(error) for change in changes if change.bucket not in conflicts})
+            return None
+
+    def _commit(
+        self, kind: CommitKind, changes: Sequence[BucketChange], check: Check, properties: Mapping[str, str] | None = None
+    ) -> Snapshot | None:
+        """The loop of spec 03 §8; None when no change is left to commit."""
+        if not changes:
+            return None
+        with self._lock:
+            store, schema = self._store, self._store.latest_schema()
+            options = store.options(schema)
+            attempts = Attempts(store, schema, kind, self.user, properties)
+            started = time.monotonic()
+            for retry in range(options.commit_max_retries + 1):
+                try:
+                    latest = store.latest_snapshot()
+                    self._state = None if latest is None else load_state(store, latest, self._state, schema)
+                    changes = check(self._state, schema, changes)
+                    if changes:
+                        self._strict_mode.check(latest, {change.bucket.partition for change in changes})
+                except BaseException:
+                    attempts.discard()
+                    raise
+                if not changes:
+                    attempts.discard()
+                    return None
+                snapshot = attempts.prepare(self._state, changes)
+                if self._publish(snapshot, attempts, options):
+                    log.info("commit.published", table=store.name, snapshot=snapshot.id, kind=str(kind), buckets=len(changes), retries=retry)
+                    return snapshot
+                log.info("commit.lost-race", table=store.name, snapshot=snapshot.id, retries=retry)
+                if retry == options.commit_max_retries:
+                    break
+                if options.commit_timeout is not None and time.monotonic() - started > options.commit_timeout:
+                    break
+                time.sleep(retry_wait(options, retry))
+            attempts.discard()
+            raise _LostEveryRace(f"{store.name}: other commits came first {retry + 1} times in {time.monotonic() - started:.1f} s; gave up")
+
+    def _publish(self, snapshot: Snapshot, attempts: Attempts, options: TableOptions) -> bool:
+        """Whether the snapshot is the table's now. Where that cannot be learned, nothing is deleted."""
+        waits = (retry_wait(options, retry) for retry in range(options.commit_max_retries))
+        try:
+            outcome = publish(self._store, snapshot, waits, options.publish_verify_delay)
+        except (StorageError, Unsupported):
+            attempts.discard()
+            raise
+        if outcome is Outcome.UNKNOWN:
+            raise CommitStateUnknown(
+                f"{self._store.name}: snapshot {snapshot.id} (uuid {snapshot.uuid}) was sent, but the store does not say whether it was "
+                "published; none of its files were deleted. Look for this uuid before the same work is committed again"
+            )
+        if outcome is Outcome.LOST:
+            attempts.lost()
+            return False
+        attempts.won()
+        self._strict_mode.published(snapshot)
+        return True
+
+
+class _LostEveryRace(CommitConflict):
+    """As many lost races as the options allow; nothing was published."""
+
+
+def retry_wait(options: TableOptions, retry: int) -> float:
+    """Seconds before the next attempt: doubling, with up to a fifth of chance on top."""
+    milliseconds = 1000 * min(options.commit_min_retry_wait * 2.0**retry, options.commit_max_retry_wait)
+    return (milliseconds + random.randrange(max(1, int(0.2 * milliseconds)))) / 1000
+
+
+def _fitting(
+    store: TableStore,
+    state: TableState | None,
+    schema: TableSchema,
+    wanted: Iterable[BucketChange],
+    conflicts: dict[BucketKey, str],
+) -> list[BucketChange]:
+    """The changes that fit the state; the reasons of the others go to `conflicts`."""
+    key = key_range(schema.key_types)
+    counts = _live_bucket_counts(state)
+    find = functools.cache(store.find_snapshot)
+    fitting = []
+    for change in wanted:
+        try:
+            if change.base is not None:
+                check_base(change.base, None if state is None else state.snapshot, find(change.base.snapshot_id))
+            check_bucket_count(change, counts.get(change.bucket.partition, ()))
+            bucket = BucketState(*change.bucket, 0, ()) if state is None else state.bucket(change.bucket)
+            checked = check_change(change, bucket, key)
+        except CommitConflict as error:
+            conflicts[change.bucket] = str(error)
+            log.info("commit.conflict", table=store.name, bucket=change.bucket.bucket, reason=str(error))
+            continue
+        if not checked.is_empty:
+            fitting.append(checked)
+    return fitting
+
+
+def _checked_appends(state: TableState | None, schema: TableSchema, changes: Sequence[BucketChange]) -> Sequence[BucketChange]:
+    counts = _live_bucket_counts(state)
+    for change in changes:
+        known = counts.setdefault(change.bucket.partition, {change.total_buckets})
+        check_bucket_count(change, known)
+    return changes
+
+
+def _live_bucket_counts(state: TableState | None) -> dict[bytes, set[int]]:
+    """By partition, the numbers of buckets that its live files were written with."""
+    counts: defaultdict[bytes, set[int]] = defaultdict(set)
+    for bucket in state.buckets.values() if state is not None else ():
+        if bucket.files and bucket.total_buckets > 0:
+            counts[bucket.partition].add(bucket.total_buckets)
+    return dict(counts)

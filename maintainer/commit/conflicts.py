@@ -1,0 +1,149 @@
+"""Whether a bucket's change still fits the latest snapshot (spec 03 §7.3–§7.5, 06 §13.3; Java `ConflictDetection`).
+
+What is checked, in this order; the first that fails is the reason:
+
+    base          the snapshot that the work was computed from is still part of the table's history
+    bucket count  all files of a partition were written with one number of buckets
+    files         every deleted file is there, no added one is
+    key ranges    files of one level above 0 do not overlap
+    vectors       the bucket's deletion-vector file is the one that the work read: Java lets the last writer win, and loses deletes
+    payloads      the sources of every added payload are exactly the source files of its level after the change, and no other claims them
+
+A conflict is final for this change: it has to be planned again. Concurrent level-0 appends never are one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+from maintainer.commit.changes import Base, BucketChange
+from maintainer.errors import CommitConflict, CorruptFile, CorruptTable
+from maintainer.format import source_meta
+from maintainer.format.source_meta import SourceMeta
+from maintainer.index import groups
+from maintainer.merge.sections import KeyRange
+from maintainer.model.bucket import BucketState
+from maintainer.model.files import (
+    DELETION_VECTORS,
+    HASH,
+    DataFileMeta,
+    FileIdentity,
+    FileKind,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+)
+from maintainer.model.snapshot import Snapshot
+from maintainer.table.manifests import merge_into
+
+
+def check_base(base: Base, latest: Snapshot | None, found: Snapshot | None) -> None:
+    """`found` is the snapshot that now has the base's id, None when it expired."""
+    if latest is None:
+        raise CommitConflict(f"the work is based on snapshot {base.snapshot_id}, but the table has no snapshot any more")
+    if latest.id < base.snapshot_id:
+        raise CommitConflict(f"the table was rolled back: the work is based on snapshot {base.snapshot_id}, the latest is now {latest.id}")
+    if found is not None and found.uuid != base.snapshot_uuid:
+        raise CommitConflict(f"the table was rolled back: snapshot {base.snapshot_id} is not the one that the work is based on")
+
+
+def check_bucket_count(change: BucketChange, live_counts: Collection[int]) -> None:
+    """`live_counts`: the numbers of buckets that the partition's live files were written with."""
+    for count in sorted(live_counts):
+        if change.entries and count > 0 and change.total_buckets > 0 and count != change.total_buckets:
+            raise CommitConflict(f"the number of buckets of the partition changed from {change.total_buckets} to {count}")
+
+
+def check_change(change: BucketChange, bucket: BucketState, key: KeyRange) -> BucketChange:
+    """The change as it fits the bucket's latest state; `CommitConflict` says why it does not.
+
+    Deletes of index files that somebody else removed are left out. Stale payloads that somebody else added for a level that the change
+    brings a payload for are deleted, since readers trust neither of two.
+    """
+    files = _files_after(change, bucket)
+    if change.entries:
+        _check_key_ranges(files, key)
+    if change.base is not None and change.entries:
+        _check_vectors(change.base, bucket)
+    return replace(change, index_entries=_index_entries(change, bucket, files))
+
+
+def _files_after(change: BucketChange, bucket: BucketState) -> list[DataFileMeta]:
+    live: dict[FileIdentity, ManifestEntry] = {}
+    merge_into(live, (ManifestEntry(FileKind.ADD, *change.bucket, bucket.total_buckets, file) for file in bucket.files))
+    try:
+        merge_into({}, change.entries)
+        unmatched = merge_into(live, change.entries)
+    except CorruptTable as error:
+        raise CommitConflict(f"the change {error}") from None
+    if unmatched:
+        names = ", ".join(f"{entry.file.file_name} of level {entry.file.level}" for entry in unmatched)
+        raise CommitConflict(f"the change deletes {names}, which is no longer there")
+    return [entry.file for entry in live.values()]
+
+
+def _check_key_ranges(files: Iterable[DataFileMeta], key: KeyRange) -> None:
+    levels: defaultdict[int, list[DataFileMeta]] = defaultdict(list)
+    for file in files:
+        if file.level > 0:
+            levels[file.level].append(file)
+    for level, members in levels.items():
+        members.sort(key=lambda file: key(file)[0])
+        for left, right in pairwise(members):
+            if not key(left)[1] < key(right)[0]:
+                raise CommitConflict(f"{left.file_name} and {right.file_name} of level {level} would overlap")
+
+
+def _check_vectors(base: Base, bucket: BucketState) -> None:
+    current = None if bucket.deletion_file is None else bucket.deletion_file.file_name
+    if current != base.deletion_file:
+        raise CommitConflict(f"the deletion vectors changed from {base.deletion_file or 'none'} to {current or 'none'}")
+
+
+def _index_entries(change: BucketChange, bucket: BucketState, files: list[DataFileMeta]) -> tuple[IndexManifestEntry, ...]:
+    there = {file.file_name for file in (*bucket.payloads, *bucket.other_index_files)}
+    if bucket.deletion_file is not None:
+        there.add(bucket.deletion_file.file_name)
+    deletes = [entry for entry in change.index_entries if entry.kind is FileKind.DELETE and entry.file.file_name in there]
+    adds = [entry for entry in change.index_entries if entry.kind is FileKind.ADD]
+    deleted = {entry.file.file_name for entry in deletes}
+    remaining = [payload for payload in bucket.payloads if payload.file_name not in deleted]
+    sources = {level: tuple(members) for level, members in groups.sources(files).items()}
+    claimed: dict[tuple[str, int, int], str] = {}
+    for entry in adds:
+        if entry.file.index_type in (DELETION_VECTORS, HASH):
+            continue
+        meta = _source_meta(entry.file)
+        if meta is None:
+            raise CommitConflict(f"{entry.file.file_name} says nothing that can be checked about the files that it indexes")
+        if meta.files != sources.get(meta.level, ()):
+            raise CommitConflict(f"{entry.file.file_name} indexes other files than level {meta.level} holds")
+        group = (*_definition(entry.file), meta.level)
+        if group in claimed:
+            raise CommitConflict(f"{claimed[group]} and {entry.file.file_name} index the same files of level {meta.level}")
+        claimed[group] = entry.file.file_name
+    for payload in remaining:
+        meta = _source_meta(payload)
+        if meta is None or (*_definition(payload), meta.level) not in claimed:
+            continue
+        if meta.files == sources.get(meta.level, ()):
+            raise CommitConflict(f"{payload.file_name} indexes the same files of level {meta.level} already")
+        deletes.append(IndexManifestEntry(FileKind.DELETE, *change.bucket, payload))
+    return (*deletes, *adds)
+
+
+def _definition(payload: IndexFileMeta) -> tuple[str, int]:
+    """Index type and field id: what tells the payloads of one definition from others."""
+    return payload.index_type, -1 if payload.global_index is None else payload.global_index.index_field_id
+
+
+def _source_meta(payload: IndexFileMeta) -> SourceMeta | None:
+    if payload.global_index is None or payload.global_index.source_meta is None:
+        return None
+    try:
+        return source_meta.decode(payload.global_index.source_meta)
+    except CorruptFile:
+        return None

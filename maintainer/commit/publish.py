@@ -1,0 +1,88 @@
+"""Making a snapshot visible, exactly once (spec 03 §9; Java `RenamingSnapshotCommit`).
+
+A commit is durable when `snapshot/snapshot-<id>` exists with our content. Whatever the store answers, what counts is what stands there:
+
+| the store says | the file holds | outcome                                                                 |
+| created        | –              | WON                                                                     |
+| exists         | our uuid       | WON: an earlier answer was lost                                         |
+| exists         | another uuid   | LOST: for certain, our snapshot can only ever stand there               |
+| unknown        | nothing        | the same bytes again; after the last try UNKNOWN, and nothing is deleted |
+| failed         | –              | the error, if nothing was sent before                                   |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from enum import Enum
+
+import structlog
+
+from maintainer.errors import CorruptFile, CorruptTable, StorageError, Unsupported
+from maintainer.format import snapshot_json
+from maintainer.model.snapshot import Snapshot
+from maintainer.storage.storage import OutcomeUnknown
+from maintainer.table.store import TableStore
+
+log = structlog.get_logger(__name__)
+
+
+class Outcome(Enum):
+    WON = "won"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verify_delay: float = 0.0) -> Outcome:
+    """Publishes a snapshot; `waits` are the pauses before it is tried again while the outcome is unknown."""
+    path = store.snapshot_path(snapshot.id)
+    data = snapshot_json.encode(snapshot)
+    sent = False  # an earlier request may have made the file, or may still make it
+    while True:
+        try:
+            if store.storage.create_if_absent(path, data):
+                break
+            outcome = _what_stands_there(store, snapshot)
+        except StorageError as error:
+            if not (sent or isinstance(error, OutcomeUnknown)):
+                raise
+            sent = True
+            log.warning("publish.unknown", table=store.name, snapshot=snapshot.id, error=str(error))
+            outcome = _what_stands_there(store, snapshot)
+        if outcome is Outcome.WON:
+            break
+        if outcome is Outcome.LOST:
+            return outcome
+        pause = next(waits, None)
+        if pause is None:
+            return Outcome.UNKNOWN
+        time.sleep(pause)
+    if verify_delay > 0:
+        # A writer that checks and then copies may replace what we published (spec 03 §9.3): look again before anything is built on it.
+        time.sleep(verify_delay)
+        if _what_stands_there(store, snapshot) is Outcome.LOST:
+            log.error("publish.replaced", table=store.name, snapshot=snapshot.id)
+            return Outcome.LOST
+    _write_hint(store, snapshot.id)
+    return Outcome.WON
+
+
+def _what_stands_there(store: TableStore, snapshot: Snapshot) -> Outcome:
+    try:
+        found = store.find_snapshot(snapshot.id)
+    except (StorageError, CorruptFile, CorruptTable) as error:
+        log.warning("publish.unknown", table=store.name, snapshot=snapshot.id, error=str(error))
+        return Outcome.UNKNOWN
+    except Unsupported:  # a format version that we do not write
+        return Outcome.LOST
+    if found is None:
+        return Outcome.UNKNOWN
+    return Outcome.WON if found.uuid == snapshot.uuid else Outcome.LOST
+
+
+def _write_hint(store: TableStore, snapshot_id: int) -> None:
+    """LATEST is advice: readers find the snapshot without it."""
+    try:
+        store.storage.replace(store.hint_path("LATEST"), str(snapshot_id).encode())
+    except StorageError as error:
+        log.warning("publish.hint", table=store.name, snapshot=snapshot_id, error=str(error))
