@@ -168,7 +168,7 @@ def col(name: str) -> Column:
     return Column(name)
 
 
-def bind(condition: Expression, schema: TableSchema, time_zone: str = "UTC") -> Predicate:
+def bind(condition: Expression | Column, schema: TableSchema, time_zone: str = "UTC") -> Predicate:
     """The condition as a predicate tree over the columns of `schema`; `UsageError` where it does not fit."""
     return _bind(_condition(condition), False, schema, time_zone, DEEPEST)
 

@@ -1,0 +1,184 @@
+"""What the index groups of a bucket say about each of its files (spec 07 §3–§7; Java `PrimaryKeySortedIndexScan`).
+
+A leaf is asked once per group; the answer is a set of ordinals of the group's sources, which are cut into positions of each file. Answers are
+sets, or *unknown*:
+
+    leaf   the group of its column that covers the file answers; no such group, or no answer: unknown
+    AND    the intersection of the sets; unknown only if all are
+    OR     the union, if all are sets; else unknown
+
+A set never lacks a position whose row matches, so an unknown AND-branch may be ignored. Whatever is wrong with a payload makes its answers
+unknown and is logged once; the file is then read raw, and the rows are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from types import TracebackType
+from typing import Any
+
+import structlog
+from pyroaring import BitMap64
+
+from maintainer.errors import CorruptFile
+from maintainer.index.definition import IndexDefinition
+from maintainer.index.family import FamilyReader, family
+from maintainer.index.groups import GroupState, evaluate
+from maintainer.model.bucket import BucketState
+from maintainer.model.files import DataFileMeta, IndexFileMeta
+from maintainer.model.like import reduced
+from maintainer.model.predicate import And, Leaf, Predicate
+from maintainer.read.project import conjuncts, disjuncts, without_implied
+from maintainer.table.store import TableStore
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the indexes say about one file: positions (None: unknown), the (column, payload) pairs that were used, and why others were not."""
+
+    positions: BitMap64 | None
+    used: tuple[tuple[str, str], ...] = ()
+    why_unknown: tuple[str, ...] = ()
+
+
+class BucketIndexes:
+    """The groups of one bucket, evaluated on all of its files, and their open payloads. Use it in a `with` block."""
+
+    def __init__(self, store: TableStore, bucket: BucketState, definitions: Sequence[IndexDefinition], relaxed: bool) -> None:
+        self._store = store
+        self._bucket = bucket
+        self._groups: dict[str, tuple[IndexDefinition, GroupState]] = {
+            definition.column: (definition, evaluate(bucket, definition, relaxed)) for definition in definitions
+        }
+        self._readers: dict[str, tuple[FamilyReader, Any] | None] = {}
+        self._answers: dict[tuple[str, int], BitMap64 | None] = {}
+        self._offsets: dict[str, dict[str, int]] = {}
+
+    def __enter__(self) -> BucketIndexes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for opened in self._readers.values():
+            if opened is not None:
+                opened[1].close()
+
+    def ask(self, predicate: Predicate, file: DataFileMeta) -> Answer:
+        """The positions of the file at which the predicate, a projection to the indexed columns, can be true."""
+        used: dict[tuple[str, str], None] = {}
+        why: dict[str, None] = {}
+        positions = self._positions(predicate, file, used, why)
+        return Answer(positions, tuple(used) if positions is not None else (), tuple(why))
+
+    def _positions(self, node: Predicate, file: DataFileMeta, used: dict[tuple[str, str], None], why: dict[str, None]) -> BitMap64 | None:
+        if isinstance(node, Leaf):
+            return self._leaf(reduced(node), file, used, why)
+        found: BitMap64 | None = None
+        if isinstance(node, And):
+            for child in without_implied(list(conjuncts(node))):
+                positions = self._positions(child, file, used, why)
+                if positions is not None:
+                    found = positions if found is None else found & positions
+                    if not found:
+                        return found
+            return found
+        found = BitMap64()
+        for child in disjuncts(node):
+            positions = self._positions(child, file, used, why)
+            if positions is None:
+                return None
+            found |= positions
+        return found
+
+    def _leaf(self, leaf: Leaf, file: DataFileMeta, used: dict[tuple[str, str], None], why: dict[str, None]) -> BitMap64 | None:
+        definition, group = self._groups[leaf.field]
+        payload = group.covered.get(file.file_name)
+        if payload is None:
+            why[f"{leaf.field}: {group.reason(file) or 'not covered'}"] = None
+            return None
+        ordinals = None if leaf.negated else self._ordinals(leaf, definition, group, payload)
+        if ordinals is None:
+            why[f"{leaf.field}: the {definition.family} index does not answer {'not ' if leaf.negated else ''}{leaf.op}"] = None
+            return None
+        used[leaf.field, payload.file_name] = None
+        window = BitMap64()
+        first = self._offsets_of(group, payload)[file.file_name]
+        window.add_range(first, first + file.row_count)
+        return (ordinals & window).shift(-first)
+
+    def _offsets_of(self, group: GroupState, payload: IndexFileMeta) -> dict[str, int]:
+        """The ordinal of each source's first row."""
+        known = self._offsets.get(payload.file_name)
+        if known is None:
+            files = _sources(group, payload)
+            firsts = accumulate((rows for _, rows in files), initial=0)
+            known = self._offsets[payload.file_name] = {name: first for (name, _), first in zip(files, firsts, strict=False)}
+        return known
+
+    def _ordinals(self, leaf: Leaf, definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
+        # by the identity of the leaf, which the caller keeps: equal tuples of literals may differ (0.0 and -0.0)
+        key = payload.file_name, id(leaf)
+        if key not in self._answers:
+            self._answers[key] = self._ask(leaf, definition, group, payload)
+        return self._answers[key]
+
+    def _ask(self, leaf: Leaf, definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
+        total = sum(rows for _, rows in _sources(group, payload))
+        try:
+            if payload.file_name not in self._readers:
+                self._readers[payload.file_name] = self._open(definition, payload, total)
+            opened = self._readers[payload.file_name]
+            if opened is None:
+                return None
+            ordinals = opened[0].evaluate(leaf)
+            if ordinals and ordinals.max() >= total:
+                raise CorruptFile(f"ordinal {ordinals.max()} of {total} rows")
+            return ordinals
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._reject(payload, definition, error)
+            return None
+
+    def _open(self, definition: IndexDefinition, payload: IndexFileMeta, total: int) -> tuple[FamilyReader, Any]:
+        path = self._store.layout.index_file_path(payload, self._bucket.partition, self._bucket.bucket)
+        source = self._store.storage.open_input(path)
+        try:
+            size = source.size()
+            if size != payload.file_size:
+                raise CorruptFile(f"it has {size} bytes, the index manifest says {payload.file_size}")
+
+            def read(offset: int, length: int) -> bytes:
+                source.seek(offset)
+                return bytes(source.read(length))
+
+            assert payload.global_index is not None
+            return family(str(definition.family)).open(read, size, definition, payload.global_index.index_meta, total), source
+        except BaseException:
+            source.close()
+            raise
+
+    def _reject(self, payload: IndexFileMeta, definition: IndexDefinition, error: Exception) -> None:
+        """The payload answers nothing any more in this plan."""
+        opened = self._readers.get(payload.file_name)
+        if opened is not None:
+            opened[1].close()
+        self._readers[payload.file_name] = None
+        for key in [key for key in self._answers if key[0] == payload.file_name]:
+            self._answers[key] = None
+        _log.warning(
+            "index payload cannot be used, its files are read raw",
+            table=self._store.name,
+            bucket=self._bucket.bucket,
+            column=definition.column,
+            payload=payload.file_name,
+            error=str(error) or type(error).__name__,
+        )
+
+
+def _sources(group: GroupState, payload: IndexFileMeta) -> Sequence[tuple[str, int]]:
+    level = next(level for level, active in group.active.items() if active.file_name == payload.file_name)
+    return group.sources[level].files

@@ -1,0 +1,75 @@
+"""Sorting rows for ORDER BY: Paimon's order of values (NaN last, −0.0 before 0.0, text by bytes), and NULLs as Spark does by default: first
+when ascending, last when descending."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from maintainer.errors import UsageError
+from maintainer.model.schema import TableSchema
+from maintainer.model.types import NESTED, TypeRoot
+from maintainer.read.residual import comparable
+
+_UNORDERED = NESTED | {TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY}
+
+
+@dataclass(frozen=True)
+class SortKey:
+    column: str
+    descending: bool = False
+
+
+OrderBy = str | SortKey | tuple[str, str] | Sequence[str | SortKey | tuple[str, str]]
+
+
+def sort_keys(order_by: OrderBy | None, schema: TableSchema) -> tuple[SortKey, ...]:
+    """`"a"`, `"a DESC"`, `("a", "desc")`, or a list of these."""
+    if order_by is None:
+        return ()
+    single = isinstance(order_by, str | SortKey) or _is_pair(order_by)
+    items = cast(Sequence[Any], [order_by] if single else order_by)
+    return tuple(_sort_key(item, schema) for item in items)
+
+
+def sorted_rows(table: pa.Table, keys: Sequence[SortKey], schema: TableSchema, limit: int | None = None) -> pa.Table:
+    """The rows in order, ties in the order they had; the first `limit` of them."""
+    columns: list[pa.Array] = []
+    orders: list[tuple[str, str]] = []
+    for key in keys:
+        array = table.column(key.column).combine_chunks()
+        array = comparable(array, schema.field(key.column).type)
+        direction = "descending" if key.descending else "ascending"
+        if array.null_count:  # false sorts before true: nulls come first ascending, last descending
+            orders.append((str(len(columns)), direction))
+            columns.append(array.is_valid().cast(pa.uint8()))
+        orders.append((str(len(columns)), direction))
+        columns.append(array)
+    names = [str(i) for i in range(len(columns))]
+    order = pc.sort_indices(pa.table(columns, names=names), sort_keys=orders)
+    return table.take(order if limit is None else order.slice(0, limit))
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str) and value[1].lower() in ("asc", "desc")
+
+
+def _sort_key(item: str | SortKey | tuple[str, str], schema: TableSchema) -> SortKey:
+    if isinstance(item, SortKey):
+        key = item
+    elif isinstance(item, str):
+        name, _, direction = item.rpartition(" ")
+        known = schema.has_field(item) or direction.lower() not in ("asc", "desc")
+        key = SortKey(item) if known else SortKey(name.strip().strip("`"), direction.lower() == "desc")
+    elif _is_pair(item):
+        key = SortKey(item[0], item[1].lower() == "desc")
+    else:
+        raise UsageError(f"order by a column's name, or (name, 'desc'), not by {item!r}")
+    data_type = schema.field(key.column).type
+    if data_type.root in _UNORDERED:
+        raise UsageError(f"column {key.column!r} of type {data_type.sql()} has no order")
+    return key

@@ -1,0 +1,257 @@
+"""A scan: a question to one snapshot of a table, and its answers as Arrow (DESIGN §5; spec 07 §1).
+
+A `Scan` is only a description. Each of its methods resolves the snapshot, makes the plan and, if rows are wanted, reads them; data files,
+deletion vectors, index files and schema all come from that snapshot. Without time travel the columns are those of the table's latest schema;
+with it, those of the snapshot's.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from maintainer.data.arrow_types import value_schema
+from maintainer.data.deletions import read_deletions
+from maintainer.errors import MaintainerError, MissingFile, Unsupported, UsageError
+from maintainer.model.predicate import Predicate, fields_of
+from maintainer.model.schema import TableSchema
+from maintainer.model.snapshot import Snapshot
+from maintainer.model.types import DataType, TypeRoot
+from maintainer.read.expression import Column, Expression, bind
+from maintainer.read.literals import place
+from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
+from maintainer.read.plan import FilePlan, ScanPlan, partition_json, plan_files
+from maintainer.read.rows import RowReader
+from maintainer.read.sql import parse_predicate
+from maintainer.table.state import load_state
+from maintainer.table.store import TableStore
+from maintainer.table.support import check_live_files, check_readable
+
+Condition = str | Expression | Column | Predicate
+
+VERSION = 1
+"""Of the JSON document of `explain`."""
+
+
+@dataclass(frozen=True)
+class FileDecision:
+    """One file of an explanation."""
+
+    partition: Mapping[str, Any]
+    bucket: int
+    file: str
+    decision: str
+    reason: str
+    column: str | None
+    group: str | None
+    ranges: tuple[tuple[int, int], ...] | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a scan would do with each file of its snapshot, and why."""
+
+    table: str
+    snapshot: int | None
+    files: tuple[FileDecision, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of `query --explain`."""
+        files = [
+            {**vars(file), "partition": dict(file.partition), "ranges": None if file.ranges is None else [list(pair) for pair in file.ranges]}
+            for file in self.files
+        ]
+        return {"version": VERSION, "table": self.table, "snapshot": self.snapshot, "files": files}
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The rows of a snapshot that satisfy `where`.
+
+    `where` is SQL, `col("a") > 1`, or a bound predicate; `columns` are in the asked order (None: all); `order_by` is a column, `"c DESC"`, or
+    a list (NULLs first ascending, last descending); at most one of `snapshot_id`, `tag` and `as_of` (epoch milliseconds, a time, or text)
+    chooses the snapshot; `use_index=False` reads without indexes, with the same rows.
+    """
+
+    store: TableStore
+    where: Condition | None = None
+    columns: Sequence[str] | None = None
+    order_by: OrderBy | None = None
+    limit: int | None = None
+    snapshot_id: int | None = None
+    tag: str | None = None
+    as_of: int | str | dt.datetime | None = None
+    use_index: bool = True
+
+    def plan(self) -> ScanPlan:
+        """What is done with each file of the snapshot."""
+        snapshot, schema = self._resolve()
+        try:
+            check_readable(schema)
+        except Unsupported as error:
+            raise Unsupported(f"{self.store.name}: {error}") from None
+        predicate = self._bound(schema)
+        self._checked(schema)
+        if snapshot is None:
+            return ScanPlan(None, schema, predicate, ())
+        state = load_state(self.store, snapshot, schema=schema)
+        return ScanPlan(snapshot, schema, predicate, plan_files(self.store, state, predicate, self.use_index))
+
+    def explain(self) -> Explanation:
+        """Per file, whether it is pruned, narrowed by an index, or read raw, and why."""
+        plan = self.plan()
+        files = tuple(_decision(self.store, plan, file) for file in plan.files)
+        return Explanation(self.store.name, None if plan.snapshot is None else plan.snapshot.id, files)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as a stream; with `order_by` they are sorted in memory first."""
+        plan = self.plan()
+        columns, keys = self._checked(plan.schema)
+        return self._rows(plan, columns, keys)
+
+    def to_arrow(self) -> pa.Table:
+        plan = self.plan()
+        columns, keys = self._checked(plan.schema)
+        return pa.Table.from_batches(self._rows(plan, columns, keys), schema=_arrow_schema(plan.schema, columns)).select(list(columns))
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame; needs pandas."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            raise UsageError("to_pandas needs pandas: pip install 'paimon-maintainer[pandas]'") from None
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """A polars DataFrame; needs polars."""
+        try:
+            import polars
+        except ImportError:
+            raise UsageError("to_polars needs polars: pip install 'paimon-maintainer[polars]'") from None
+        return polars.from_arrow(self.to_arrow())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        plan = self.plan()
+        columns, keys = self._checked(plan.schema)
+        reader = pa.RecordBatchReader.from_batches(_arrow_schema(plan.schema, columns), self._rows(plan, columns, keys))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _resolve(self) -> tuple[Snapshot | None, TableSchema]:
+        """The snapshot that is read, and the schema that it is read with."""
+        if sum(chosen is not None for chosen in (self.snapshot_id, self.tag, self.as_of)) > 1:
+            raise UsageError("only one of snapshot_id, tag and as_of can choose the snapshot")
+        if self.snapshot_id is not None:
+            snapshot: Snapshot | None = self.store.snapshot(self.snapshot_id)
+        elif self.tag is not None:
+            snapshot = self.store.tag(self.tag)
+        elif self.as_of is not None:
+            snapshot = self.store.snapshot_as_of(_millis(self.as_of, self._time_zone()))
+            if snapshot is None:
+                raise UsageError(f"{self.store.name}: there is no snapshot as old as {self.as_of}")
+        else:
+            return self.store.latest_snapshot(), self.store.latest_schema()
+        assert snapshot is not None
+        return snapshot, self.store.schema_of(snapshot)
+
+    def _time_zone(self) -> str:
+        return self.store.options().text("read.time-zone", "UTC")
+
+    def _bound(self, schema: TableSchema) -> Predicate | None:
+        if self.where is None:
+            return None
+        if isinstance(self.where, str):
+            return parse_predicate(self.where, schema, self._time_zone())
+        if isinstance(self.where, Expression | Column):
+            return bind(self.where, schema, self._time_zone())
+        for name in fields_of(self.where):
+            schema.field(name)
+        return self.where
+
+    def _checked(self, schema: TableSchema) -> tuple[tuple[str, ...], tuple[SortKey, ...]]:
+        """The columns that come out, and the sort keys."""
+        if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 0):
+            raise UsageError(f"limit must be a number of rows, not {self.limit!r}")
+        columns = schema.names if self.columns is None else (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
+        for name in columns:
+            schema.field(name)
+        if len(set(columns)) < len(columns):
+            raise UsageError(f"a column is asked for twice: {', '.join(columns)}")
+        return columns, sort_keys(self.order_by, schema)
+
+    def _rows(self, plan: ScanPlan, columns: tuple[str, ...], keys: tuple[SortKey, ...]) -> Iterator[pa.RecordBatch]:
+        if self.limit == 0 or not plan.to_read:
+            return
+        check_live_files(file.file for file in plan.to_read)
+        wanted = tuple(dict.fromkeys((*columns, *(key.column for key in keys))))
+        batches = self._unordered(plan, RowReader(self.store, plan.schema, wanted, plan.predicate))
+        if keys:
+            table = _sorted(batches, wanted, keys, plan.schema, self.limit)
+            yield from table.select(list(columns)).to_batches(max_chunksize=65_536)
+            return
+        left = self.limit
+        for batch in batches:
+            if left is not None:
+                batch = batch.slice(0, left)
+                left -= batch.num_rows
+            yield batch
+            if left == 0:
+                return
+
+    def _unordered(self, plan: ScanPlan, reader: RowReader) -> Iterator[pa.RecordBatch]:
+        try:
+            for _, files in groupby(plan.to_read, key=lambda file: file.bucket.key):
+                deleted: dict[str, BitMap64] | None = None
+                for file in files:
+                    if deleted is None:
+                        bucket = file.bucket
+                        deleted = read_deletions(self.store.storage, self.store.layout, bucket.deletion_file, bucket.partition, bucket.bucket)
+                    yield from reader.read(file, deleted.get(file.file.file_name))
+        except MissingFile as error:
+            assert plan.snapshot is not None
+            if self.tag is None and self.store.find_snapshot(plan.snapshot.id) is None:
+                raise MaintainerError(f"{self.store.name}: snapshot {plan.snapshot.id} expired while it was read; try again") from error
+            raise
+
+
+def _decision(store: TableStore, plan: ScanPlan, file: FilePlan) -> FileDecision:
+    partition = partition_json(store, plan.schema, file.bucket.partition)
+    return FileDecision(
+        partition, file.bucket.bucket, file.file.file_name, file.decision, file.reason, file.column, file.group, file.ranges, file.rows
+    )
+
+
+def _arrow_schema(schema: TableSchema, columns: Iterable[str]) -> pa.Schema:
+    return value_schema(schema.field(name) for name in columns)
+
+
+def _sorted(
+    batches: Iterator[pa.RecordBatch], columns: tuple[str, ...], keys: tuple[SortKey, ...], schema: TableSchema, limit: int | None
+) -> pa.Table:
+    """All rows in order; with a limit, no more than a multiple of it is held at a time."""
+    arrow = _arrow_schema(schema, columns)
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if limit is not None and rows > max(4 * limit, 1 << 20):
+            held = sorted_rows(pa.Table.from_batches(held, schema=arrow), keys, schema, limit).to_batches()
+            rows = sum(part.num_rows for part in held)
+    return sorted_rows(pa.Table.from_batches(held, schema=arrow), keys, schema, limit)
+
+
+def _millis(moment: int | str | dt.datetime, time_zone: str) -> int:
+    """Epoch milliseconds; text and times without a zone are of the session time zone."""
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        return moment
+    nanos = place(moment, DataType(TypeRoot.TIMESTAMP_LTZ, precision=9), "as of", time_zone).value
+    if nanos is None:
+        raise UsageError(f"{moment!r} is too far away")
+    return int(nanos // 1_000_000)
