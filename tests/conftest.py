@@ -22,6 +22,7 @@ _asked_by_workers: Counter[str] = Counter()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long campaigns with their full counts")
+    parser.addoption("--rewrite", action="store_true", help="write expected answers anew where they are text files")
 
 
 def pytest_configure(config: pytest.Config) -> None:
