@@ -19,28 +19,15 @@ _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _MILLIS_DIVISOR = {"us": 1_000, "ns": 1_000_000}
 
 
-def leaf_range(schema: pa.Schema, name: str) -> range:
-    """The leaf columns of a top-level column, in the order of the file."""
+def leaf_index(schema: pa.Schema, name: str) -> int | None:
+    """The leaf column of a column that is not nested, in the order of the file, and None for any other."""
     first = 0
     for field in schema:
         count = leaf_count(field.type)
         if field.name == name:
-            return range(first, first + count)
+            return None if pa.types.is_nested(field.type) else first
         first += count
-    return range(0)
-
-
-def leaf_index(schema: pa.Schema, name: str) -> int | None:
-    """The leaf column of a column that is not nested, and None for any other."""
-    index = schema.get_field_index(name)
-    if index < 0 or schema.field(index).type.num_fields:
-        return None
-    return leaf_range(schema, name).start
-
-
-def has_int96(metadata: pq.FileMetaData, schema: pa.Schema, name: str) -> bool:
-    """Whether a column holds, at any depth, timestamps in the form that cannot be told to fit 64 bits."""
-    return any(metadata.schema.column(index).physical_type == "INT96" for index in leaf_range(schema, name))
+    return None
 
 
 def leaf_count(data_type: pa.DataType) -> int:
@@ -52,6 +39,8 @@ def leaf_count(data_type: pa.DataType) -> int:
 
 def bounds(metadata: pq.FileMetaData, group: int, index: int, arrow: pa.DataType, data_type: DataType) -> tuple[Any, Any] | None:
     """Values between which those of a column chunk are, in the order of `maintainer.model.values`."""
+    if pa.types.is_fixed_size_binary(arrow):  # INT96 in disguise, or a decimal without annotation
+        return None
     statistics = metadata.row_group(group).column(index).statistics
     if statistics is None or not statistics.has_min_max:
         return None

@@ -10,7 +10,7 @@ file carries an Arrow schema. What is accepted, besides the form that we write:
 | DECIMAL           | another precision or scale if the values fit; integers without annotation: unscaled |
 | CHAR …, BINARY …  | each other, large, view, fixed size; text must be UTF-8                          |
 | DATE, TIME        | bare INT32; TIME also in micro- or nanoseconds                                   |
-| TIMESTAMP, LTZ    | any unit, with or without UTC flag; bare INT64: in the unit of the precision     |
+| TIMESTAMP, LTZ    | INT96; any unit, with or without UTC flag; bare INT64: in the unit of the type   |
 | ARRAY, VECTOR     | list, large list, fixed-size list                                                |
 | any               | dictionaries of these                                                            |
 
@@ -25,14 +25,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from maintainer.data import int96
 from maintainer.data.arrow_types import to_arrow
 from maintainer.data.evolution import members, same_shape
 from maintainer.errors import CorruptFile, Unsupported
 from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, INTEGERS, TIMESTAMPS, DataType, TypeRoot
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-NANOSECOND_RANGE = "a timestamp outside of 1677-09-21 … 2262-04-11, which 64-bit nanoseconds cannot hold"
-_MOST_SECONDS = 9223372036  # 2⁶³ nanoseconds, rounded down
 
 
 def conform(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
@@ -124,6 +123,8 @@ def _scalar(array: pa.Array, target: DataType, arrow: pa.DataType) -> pa.Array:
     if root in TIMESTAMPS:
         if types.is_timestamp(found) or types.is_int64(found):
             return _timestamp(array, arrow)
+        if types.is_fixed_size_binary(found) and found.byte_width == int96.WIDTH:
+            return int96.timestamps(array, arrow)
     elif root is TypeRoot.DECIMAL:
         if types.is_decimal(found):
             return array.cast(arrow)
@@ -159,7 +160,7 @@ def _timestamp(array: pa.Array, arrow: pa.TimestampType) -> pa.Array:
         try:
             numbers = pc.multiply_checked(numbers, new // old)
         except pa.ArrowInvalid as error:
-            raise Unsupported(NANOSECOND_RANGE) from error
+            raise Unsupported(int96.OUT_OF_RANGE) from error
     elif new < old:
         cut = np.floor_divide(numbers.fill_null(0).to_numpy(zero_copy_only=False), old // new)
         numbers = pa.array(cut, pa.int64(), mask=np.asarray(array.is_null()) if array.null_count else None)
@@ -182,32 +183,6 @@ def _check_vectors(array: pa.Array, length: int) -> None:
             raise CorruptFile(f"a vector of {found} elements, the type says {length}")
     if array.flatten().null_count:
         raise CorruptFile("a vector with a NULL element")
-
-
-def check_wrapped(nanoseconds: pa.Array, seconds: pa.Array) -> None:
-    """INT96 values, read in both units: nanoseconds outside of the range of 64 bits come out of Arrow as other values, seconds never do."""
-    found = nanoseconds.type
-    if pa.types.is_timestamp(found):
-        if found.unit == "ns" and seconds.type.unit == "s":
-            _check_wrapped_leaf(nanoseconds.view(pa.int64()), seconds.view(pa.int64()))
-    elif pa.types.is_struct(found):
-        for index in range(found.num_fields):
-            check_wrapped(nanoseconds.field(index), seconds.field(index))
-    elif pa.types.is_map(found):
-        check_wrapped(nanoseconds.keys, seconds.keys)
-        check_wrapped(nanoseconds.items, seconds.items)
-    elif pa.types.is_list(found):
-        check_wrapped(nanoseconds.values, seconds.values)
-
-
-def _check_wrapped_leaf(nanoseconds: pa.Array, seconds: pa.Array) -> None:
-    """In the first and last second of the range, a value that does not fit has changed its sign."""
-    bounds = pc.min_max(seconds).as_py()
-    if bounds["min"] is None or (bounds["min"] >= -_MOST_SECONDS and bounds["max"] < _MOST_SECONDS):
-        return
-    outside = bounds["min"] < -_MOST_SECONDS - 1 or bounds["max"] > _MOST_SECONDS
-    if outside or pc.any(pc.not_equal(pc.less(nanoseconds, 0), pc.less(seconds, 0))).as_py():
-        raise Unsupported(NANOSECOND_RANGE)
 
 
 def _mismatch(array: Any, target: DataType) -> CorruptFile:

@@ -19,16 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from maintainer.data import evolution, footer, physical
-from maintainer.data.arrow_types import arrow_field, timestamp_unit
+from maintainer.data import evolution, footer, int96, physical
+from maintainer.data.arrow_types import arrow_field
 from maintainer.errors import CorruptFile, MaintainerError, StorageError, Unsupported
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
-from maintainer.model.types import TIMESTAMPS, DataField, DataType
+from maintainer.model.types import DataField
 from maintainer.storage.storage import Storage
 
 _LARGEST_KIND = 3
-_UNITS = ("ms", "us", "ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,10 @@ class _Column:
     target: DataField
     source: DataField
     name: str | None
-    int96_unit: str | None
-    """The unit in which INT96 timestamps inside of this column are read."""
+
+    @property
+    def is_system(self) -> bool:
+        return self.target is SEQUENCE_FIELD or self.target is KIND_FIELD
 
 
 def open_data_file(storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema) -> DataFile:
@@ -65,14 +66,16 @@ class DataFile:
         self._file_schema = file_schema
         self._read_schema = read_schema
         self._columns: dict[str, _Column] = {}
-        self._int96_files: dict[str, pq.ParquetFile] = {}
         self._source = storage.open_input(path)
         try:
             with self._errors():
                 size = self._source.size()
                 if size != meta.file_size:
                     raise CorruptFile(f"it has {size} bytes, its metadata says {meta.file_size}")
-                self._file = self._parquet_file()
+                self._file = pq.ParquetFile(self._source, pre_buffer=False, page_checksum_verification=True)
+                if int96.has_int96(self._file.metadata):
+                    footer_ = int96.raw_footer(self._source)
+                    self._file = pq.ParquetFile(self._source, metadata=footer_, pre_buffer=False, page_checksum_verification=True)
                 self.metadata = self._file.metadata
                 self._arrow_schema = self._file.schema_arrow
                 self.row_groups = _row_groups(self.metadata)
@@ -112,49 +115,40 @@ class DataFile:
         groups = range(len(self.row_groups)) if row_groups is None else row_groups
         plans = [self._plan_checked(name) for name in columns]
         rows = sum(self.row_groups[group].rows for group in groups)
-        names = _plain_names(plans)
+        names = _names(plans)
         with self._errors():
             table = self._file.read_row_groups(list(groups), columns=names, use_threads=False) if names else None
             if table is not None and table.num_rows != rows:
                 raise CorruptFile(f"{table.num_rows} rows were found where {rows} should be")
-        side = self._read_int96(plans, list(groups))
+        schema = _schema(plans)
         arrays = []
-        for plan in plans:
-            found = side.get(plan.target.name) or (None if table is None or plan.name is None else table.column(plan.name))
-            if found is None:
-                arrays.append(pa.chunked_array([pa.nulls(rows, arrow_field(plan.target).type)]))
+        for plan, field in zip(plans, schema, strict=True):
+            if plan.name is None or table is None:
+                arrays.append(pa.chunked_array([pa.nulls(rows, field.type)]))
             else:
-                arrays.append(pa.chunked_array([self._conform(chunk, plan) for chunk in found.chunks], arrow_field(plan.target, False).type))
-        return pa.Table.from_arrays(arrays, schema=_schema(plans)) if plans else _rows_only(rows)
+                arrays.append(pa.chunked_array([self._conform(chunk, plan) for chunk in table.column(plan.name).chunks], field.type))
+        return pa.Table.from_arrays(arrays, schema=schema) if plans else _rows_only(rows)
 
     def batches(self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches of at most `batch_rows` rows of these columns, each with the position of its first row."""
         plans = [self._plan_checked(name) for name in columns]
         schema = _schema(plans)
-        has_int96 = any(plan.int96_unit for plan in plans)
         groups = range(len(self.row_groups)) if row_groups is None else row_groups
-        for piece in _pieces(groups, one_by_one=has_int96):
+        for piece in _pieces(groups):
             first = self.row_groups[piece[0]].first
             rows = sum(self.row_groups[group].rows for group in piece)
-            side = {name: column.combine_chunks() for name, column in self._read_int96(plans, piece).items()}
             done = 0
-            for batch, count in self._raw_batches(_plain_names(plans), batch_rows, piece, rows):
-                arrays = []
-                for plan in plans:
-                    if plan.target.name in side:
-                        array = side[plan.target.name].slice(done, count)
-                    elif plan.name is None or batch is None:
-                        arrays.append(pa.nulls(count, schema.field(plan.target.name).type))
-                        continue
-                    else:
-                        array = batch.column(plan.name)
-                    arrays.append(self._conform(array, plan))
+            for batch, count in self._raw_batches(_names(plans), batch_rows, piece, rows):
                 if done + count > rows:
-                    raise CorruptFile(f"more than the {rows} rows of row groups {piece}", path=self.path)
+                    break
+                arrays = [
+                    pa.nulls(count, field.type) if plan.name is None or batch is None else self._conform(batch.column(plan.name), plan)
+                    for plan, field in zip(plans, schema, strict=True)
+                ]
                 yield first + done, pa.RecordBatch.from_arrays(arrays, schema=schema) if plans else _empty_batch(count)
                 done += count
             if done != rows:
-                raise CorruptFile(f"{done} rows were found in row groups {piece}, the footer says {rows}", path=self.path)
+                raise CorruptFile(f"row groups {piece} do not have the {rows} rows that the footer says", path=self.path)
 
     def _raw_batches(self, names: list[str], batch_rows: int, piece: list[int], rows: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         if not names:
@@ -186,49 +180,19 @@ class DataFile:
                 raise CorruptFile(f"two columns have the name {source.name}")
             elif target in (SEQUENCE_FIELD, KIND_FIELD):
                 raise CorruptFile("a key-value file without this column")
-            int96 = found is not None and footer.has_int96(self.metadata, self._arrow_schema, found)
-            plan = _Column(target, source or target, found, _int96_unit(target.type) if int96 else None)
-            self._columns[name] = plan
+            plan = self._columns[name] = _Column(target, source or target, found)
         return plan
 
     def _conform(self, array: pa.Array, plan: _Column) -> pa.Array:
         with self._errors(plan.target.name):
             array = physical.conform(array, plan.source.type, plan.target.type)
-            if array.null_count and (plan.target in (SEQUENCE_FIELD, KIND_FIELD) or plan.target.name in self._read_schema.primary_keys):
+            if array.null_count and not plan.target.type.nullable and (plan.is_system or plan.target.name in self._read_schema.primary_keys):
                 raise CorruptFile("NULL where there must be a value")
             if plan.target is KIND_FIELD and len(array):
                 kinds = pc.min_max(array).as_py()
                 if kinds["min"] < 0 or kinds["max"] > _LARGEST_KIND:
                     raise CorruptFile(f"row kinds from {kinds['min']} to {kinds['max']}")
             return array
-
-    def _read_int96(self, plans: Sequence[_Column], groups: list[int]) -> dict[str, pa.ChunkedArray]:
-        """Columns with INT96 timestamps, read in the unit of their type, by their names in the read schema."""
-        found: dict[str, pa.ChunkedArray] = {}
-        for unit in _UNITS:
-            wanted = [plan for plan in plans if plan.int96_unit == unit]
-            if not wanted:
-                continue
-            names = list({plan.name for plan in wanted})
-            with self._errors():
-                table = self._int96_file(unit).read_row_groups(groups, columns=names, use_threads=False)
-                seconds = self._int96_file("s").read_row_groups(groups, columns=names, use_threads=False) if unit == "ns" else None
-            for plan in wanted:
-                column = table.column(plan.name)
-                if seconds is not None:
-                    with self._errors(plan.target.name):
-                        physical.check_wrapped(column.combine_chunks(), seconds.column(plan.name).combine_chunks())
-                found[plan.target.name] = column
-        return found
-
-    def _int96_file(self, unit: str) -> pq.ParquetFile:
-        known = self._int96_files.get(unit)
-        if known is None:
-            known = self._int96_files[unit] = self._parquet_file(metadata=self.metadata, coerce_int96_timestamp_unit=unit)
-        return known
-
-    def _parquet_file(self, **options: Any) -> pq.ParquetFile:
-        return pq.ParquetFile(self._source, pre_buffer=False, page_checksum_verification=True, **options)
 
     @contextmanager
     def _errors(self, column: str | None = None) -> Iterator[None]:
@@ -263,32 +227,19 @@ def _row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:
     return tuple(groups)
 
 
-def _int96_unit(data_type: DataType) -> str:
-    """The finest unit of the timestamps inside of a type."""
-    return max(_units_of(data_type), key=_UNITS.index, default="ns")
-
-
-def _units_of(data_type: DataType) -> Iterator[str]:
-    if data_type.root in TIMESTAMPS:
-        yield timestamp_unit(data_type.precision)
-    for part in (data_type.key, data_type.element, *(field.type for field in data_type.fields)):
-        if part is not None:
-            yield from _units_of(part)
-
-
-def _plain_names(plans: Sequence[_Column]) -> list[str]:
-    return list(dict.fromkeys(plan.name for plan in plans if plan.name is not None and plan.int96_unit is None))
+def _names(plans: Sequence[_Column]) -> list[str]:
+    return list(dict.fromkeys(plan.name for plan in plans if plan.name is not None))
 
 
 def _schema(plans: Sequence[_Column]) -> pa.Schema:
     return pa.schema([arrow_field(plan.target, with_ids=False) for plan in plans])
 
 
-def _pieces(groups: Sequence[int], one_by_one: bool) -> Iterator[list[int]]:
+def _pieces(groups: Sequence[int]) -> Iterator[list[int]]:
     """Row groups that follow one another in the file."""
     piece: list[int] = []
     for group in groups:
-        if piece and (one_by_one or group != piece[-1] + 1):
+        if piece and group != piece[-1] + 1:
             yield piece
             piece = []
         piece.append(group)

@@ -168,7 +168,7 @@ def _list_renderer(element: _Convert) -> _Convert:
 
 def _map_renderer(key: _Convert, value: _Convert) -> _Convert:
     def render(pairs: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
-        return sorted(([key(k), value(v)] for k, v in pairs), key=lambda pair: json.dumps(pair[0], ensure_ascii=False))
+        return sorted(([key(k), value(v)] for k, v in pairs), key=lambda pair: json.dumps(pair[0]))
 
     return render
 

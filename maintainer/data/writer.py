@@ -4,7 +4,8 @@
 
 How many rows a row group has:
 
-* 32,768, which makes a lookup of a few rows cheap, but not so few that a full file would have more than 5,000 column chunks,
+* 20,000, which makes a lookup of a few rows cheap (and compresses better than more), but so many that a full file has no more than 5,000
+  column chunks,
 * no more than 64 MiB in memory,
 * no more than the file still takes until its target size, by the size of the rows so far; Java looks at the size after every 1,000 rows,
   and so do we.
@@ -36,7 +37,7 @@ from maintainer.storage.layout import FileNames, Layout
 from maintainer.storage.storage import Storage
 from maintainer.table.options import TableOptions
 
-GROUP_ROWS = 1 << 15
+GROUP_ROWS = 20_000
 MAX_CHUNKS = 5_000
 _GROUP_BYTES = 64 << 20
 _CHECK_ROWS = 1_000
