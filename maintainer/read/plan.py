@@ -132,6 +132,8 @@ class _Planner:
                 yield _narrowed(bucket, file, indexes, self._projected) if pruned is None else FilePlan(bucket, file, PRUNED, pruned)
 
     def _why_pruned(self, bucket: BucketState) -> str | None:
+        if bucket.bucket < 0:
+            return "postponed: not visible until it is in a bucket"
         if not self._partitions.get(bucket.partition, True):
             return "partition: no row can match"
         if self._bucket_test is not None and not self._bucket_test.allow(bucket.bucket, bucket.total_buckets):

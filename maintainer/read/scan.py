@@ -19,6 +19,8 @@ from pyroaring import BitMap64
 from maintainer.data.arrow_types import value_schema
 from maintainer.data.deletions import read_deletions
 from maintainer.errors import MaintainerError, MissingFile, Unsupported, UsageError
+from maintainer.model.bucket import BucketState
+from maintainer.model.files import DELETION_VECTORS
 from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
@@ -210,14 +212,22 @@ class Scan:
                 deleted: dict[str, BitMap64] | None = None
                 for file in files:
                     if deleted is None:
-                        bucket = file.bucket
-                        deleted = read_deletions(self.store.storage, self.store.layout, bucket.deletion_file, bucket.partition, bucket.bucket)
+                        deleted = _deletions(self.store, file.bucket)
                     yield from reader.read(file, deleted.get(file.file.file_name))
         except MissingFile as error:
             assert plan.snapshot is not None
             if self.tag is None and self.store.find_snapshot(plan.snapshot.id) is None:
                 raise MaintainerError(f"{self.store.name}: snapshot {plan.snapshot.id} expired while it was read; try again") from error
             raise
+
+
+def _deletions(store: TableStore, bucket: BucketState) -> dict[str, BitMap64]:
+    """The deletion vectors of a bucket; only append-only tables have more than one file of them."""
+    found: dict[str, BitMap64] = {}
+    for file in (bucket.deletion_file, *bucket.other_index_files):
+        if file is not None and file.index_type == DELETION_VECTORS:
+            found.update(read_deletions(store.storage, store.layout, file, bucket.partition, bucket.bucket))
+    return found
 
 
 def _decision(store: TableStore, plan: ScanPlan, file: FilePlan) -> FileDecision:

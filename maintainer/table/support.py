@@ -253,7 +253,7 @@ def file_format(name: str) -> str:
 
 def _kind_findings(schema: TableSchema) -> Iterator[Finding]:
     if not schema.primary_keys:
-        yield Finding("no primary key", "only primary-key tables are supported yet", reading=True)
+        yield Finding("no primary key", "only primary-key tables are supported yet")
         return
     options = TableOptions.of(schema)
     if not options.deletion_vectors_enabled:
