@@ -121,11 +121,15 @@ def java_float_text(value: float, single: bool) -> str:
 
 
 def _shortest_single(value: float) -> str:
-    for precision in range(1, 10):
+    exact = struct.pack(">f", value)
+    for precision in range(1, 9):
         text = f"{value:.{precision}g}"
-        if struct.pack(">f", float(text)) == struct.pack(">f", value):
-            return text
-    return repr(value)
+        try:
+            if struct.pack(">f", float(text)) == exact:
+                return text
+        except OverflowError:  # rounded up beyond the largest
+            continue
+    return f"{value:.9g}"
 
 
 class FileNames:
