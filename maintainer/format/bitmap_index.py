@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -38,7 +38,7 @@ from pyroaring import BitMap64
 from maintainer.errors import CorruptFile, MaintainerError
 from maintainer.format import byte_column, roaring, varint
 from maintainer.format.byte_column import ByteColumn
-from maintainer.format.key_bytes import Comparable, comparable
+from maintainer.format.key_bytes import Comparable, bytes_are_ordered, comparable
 from maintainer.format.stored_block import Compressor, PayloadBytes, Sink, store
 from maintainer.model.types import DataType
 
@@ -49,6 +49,8 @@ DEFAULT_BLOCK_SIZE = 16 << 10
 ONE_ENTRY = 1
 """The block size that puts every entry into a dictionary block of its own."""
 _SMALLEST_ENTRY = 3
+_SMALLEST_PAIR = 1 + 2 * _SMALLEST_ENTRY
+"""Block sizes below this give every entry a block of its own."""
 _MAX_INT = 2**31 - 1
 
 
@@ -64,6 +66,7 @@ class BitmapWriter:
         self._position = 0
         self._count = 0
         self._open: tuple[ByteColumn, npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None  # keys, posting offsets and lengths
+        self._single: tuple[bytes, bytes] | None = None  # key and raw block, where every block holds one entry
         self._index: list[tuple[bytes, int, int]] = []
 
     def add(self, keys: ByteColumn, postings: ByteColumn) -> None:
@@ -71,6 +74,9 @@ class BitmapWriter:
         if not len(keys):
             return
         self._count += len(keys)
+        if self._block_size < _SMALLEST_PAIR:
+            self._add_singly(keys, postings)
+            return
         lengths = postings.lengths
         offsets = postings.offsets[:-1] + self._position  # true as long as no dictionary block is written in between
         carried = 0
@@ -92,11 +98,36 @@ class BitmapWriter:
         rest = keys.slice(start, len(keys))
         self._open = ByteColumn(rest.data.copy(), rest.offsets.copy()), offsets[start:].copy(), lengths[start:].copy()
 
+    def _add_singly(self, keys: ByteColumn, postings: ByteColumn) -> None:
+        """As `add`, for blocks of one entry: one by one, as the place of each depends on those before."""
+        heads = byte_column.join(ByteColumn.varints(keys.lengths), keys)
+        lengths = ByteColumn.varints(postings.lengths)
+        data = postings.data.data
+        ends = postings.offsets.tolist()
+        out = bytearray()
+        for index in range(len(keys)):
+            offset = self._position + len(out)
+            out += data[ends[index] : ends[index + 1]]
+            self._write_single(out)
+            self._single = keys[index], b"\x01" + heads[index] + varint.encode(offset) + lengths[index]
+        self._write(out)
+
+    def _write_single(self, out: bytearray) -> None:
+        """Append the waiting block of one entry to what will be written next."""
+        if self._single is not None:
+            key, raw = self._single
+            position = self._position + len(out)
+            self._index.append((key, position, store((raw,), out.extend, self._compress)))
+            self._single = None
+
     def finish(self, null_rows: BitMap64, rows: BitMap64) -> None:
         """Write what is left; `rows` are the non-null rows."""
         if self._open is not None:
             self._write_dictionary(*self._open)
             self._open = None
+        out = bytearray()
+        self._write_single(out)
+        self._write(out)
         handles: list[int] = []
         for bitmap in (null_rows, rows):
             encoded = roaring.encode64(bitmap)
@@ -136,15 +167,10 @@ class BitmapWriter:
     def _write_dictionary(self, keys: ByteColumn, offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
         if int(lengths.max()) > _MAX_INT:
             raise MaintainerError("the posting of a key of a bitmap payload is larger than 2 GiB")
-        if len(keys) == 1:
-            key = keys[0]
-            entries = b"".join((varint.encode(len(key)), key, varint.encode(int(offsets[0])), varint.encode(int(lengths[0]))))
-            pieces: tuple[bytes | memoryview, ...] = (varint.encode(1), entries)
-        else:
-            column = byte_column.join(ByteColumn.varints(keys.lengths), keys, ByteColumn.varints(offsets), ByteColumn.varints(lengths))
-            pieces = (varint.encode(len(keys)), column.data.data)
+        column = byte_column.join(ByteColumn.varints(keys.lengths), keys, ByteColumn.varints(offsets), ByteColumn.varints(lengths))
         position = self._position
-        self._index.append((keys[0], position, store(pieces, self._write, self._compress)))
+        size = store((varint.encode(len(keys)), column.data.data), self._write, self._compress)
+        self._index.append((keys[0], position, size))
 
 
 class DictionaryEntry(NamedTuple):
@@ -186,41 +212,46 @@ class BitmapFile:
         """Row ids that have a value."""
         return self._bitmap(*self._rows_handle)
 
-    def posting(self, entry: DictionaryEntry) -> BitMap64:
+    @property
+    def rows_are_at_hand(self) -> bool:
+        """Whether the non-null rows cost no further read."""
+        return "rows" in self.__dict__ or self._source.is_at_hand(self._rows_handle[0])
+
+    def posting(self, entry: DictionaryEntry, *, ahead: bool = False) -> BitMap64:
         """The row ids of a key."""
-        bitmap = self._bitmap(entry.offset, entry.length)
+        bitmap = self._bitmap(entry.offset, entry.length, ahead=ahead)
         if not bitmap:
             raise CorruptFile("an empty posting in a bitmap payload", offset=entry.offset)
         return bitmap
 
     def lookup(self, key: bytes) -> DictionaryEntry | None:
         """The entry of one key."""
-        wanted = comparable(key, self._key_type)
-        number = bisect_right(self._first_keys, wanted) - 1
-        if number >= 0 and (found := self._block(number).get(key)) is not None:
-            return found
-        by_bytes = bisect_right(self._byte_order, (key, len(self._blocks))) - 1
-        if by_bytes >= 0 and self._byte_order[by_bytes][1] != number:
-            return self._block(self._byte_order[by_bytes][1]).get(key)
-        return None
+        number = bisect_right(self._first_keys, comparable(key, self._key_type)) - 1
+        found = self._block(number).get(key) if number >= 0 else None
+        if found is None and not self._is_logical:
+            by_bytes = bisect_right(self._byte_order, (key, len(self._blocks))) - 1
+            if by_bytes >= 0 and self._byte_order[by_bytes][1] != number:
+                found = self._block(self._byte_order[by_bytes][1]).get(key)
+        return found
 
-    def entries(self) -> Iterator[DictionaryEntry]:
-        """The whole dictionary in file order."""
+    def entries(self, low: Comparable | None = None, high: Comparable | None = None) -> Iterator[DictionaryEntry]:
+        """The dictionary in file order; not all of it when the entries between two bounds (inclusive) are known to lie together."""
+        first, last = 0, len(self._blocks)
+        if self._is_logical:
+            if low is not None:
+                first = max(0, bisect_right(self._first_keys, low) - 1)
+            if high is not None:
+                last = bisect_right(self._first_keys, high)
         total = 0
-        for number in range(len(self._blocks)):
-            block = self._block(number)
+        for number in range(first, last):
+            block = self._block(number, ahead=True)
             total += len(block)
             yield from block.values()
-        if total != self.value_count:
+        if last - first == len(self._blocks) and total != self.value_count:
             raise CorruptFile(f"a bitmap payload has {total} keys instead of {self.value_count}")
 
-    def entries_from(self, low: bytes) -> Iterator[DictionaryEntry]:
-        """The entries of the block that may hold `low` and of all later ones; for types whose bytes are in order."""
-        for number in range(max(0, bisect_right(self._first_keys, low) - 1), len(self._blocks)):
-            yield from self._block(number).values()
-
     @cached_property
-    def _blocks(self) -> list[tuple[bytes, int, int]]:
+    def _blocks(self) -> list[DictionaryEntry]:
         """First key, offset and size of every dictionary block, in file order."""
         raw = self._source.block(*self._index_handle)
         count, at = varint.decode(raw, 0)
@@ -229,30 +260,35 @@ class BitmapFile:
         blocks = []
         for _ in range(count):
             entry, at = _entry(raw, at)
-            blocks.append((entry.key, entry.offset, entry.length))
+            blocks.append(entry)
         if at != len(raw):
             raise CorruptFile("bytes after the last entry of an index block")
-        keys = [key for key, _, _ in blocks]
-        ordered = all(before < after for before, after in pairwise(keys))
-        if not ordered and not all(before < after for before, after in pairwise(comparable(key, self._key_type) for key in keys)):
-            raise CorruptFile("the dictionary blocks of a bitmap payload are in no known order")
         return blocks
 
     @cached_property
     def _first_keys(self) -> list[Comparable]:
-        """What `lookup` searches; in a payload in byte order the answers are wrong places, which hold nothing."""
+        """What is searched for a key; in a payload in byte order it leads to wrong places, which hold nothing."""
         return [comparable(key, self._key_type) for key, _, _ in self._blocks]
+
+    @cached_property
+    def _is_logical(self) -> bool:
+        """Whether the keys are surely in logical order: their bytes cannot be in another one, or are not in order, or all keys are known."""
+        logical = _ascending(self._first_keys)
+        by_bytes = _ascending([key for key, _, _ in self._blocks])
+        if not logical and not by_bytes:
+            raise CorruptFile("the dictionary blocks of a bitmap payload are in no known order")
+        return logical and (not by_bytes or bytes_are_ordered(self._key_type) or len(self._blocks) == self.value_count)
 
     @cached_property
     def _byte_order(self) -> list[tuple[bytes, int]]:
         return sorted((key, number) for number, (key, _, _) in enumerate(self._blocks))
 
-    def _block(self, number: int) -> dict[bytes, DictionaryEntry]:
+    def _block(self, number: int, *, ahead: bool = False) -> dict[bytes, DictionaryEntry]:
         cached = self._loaded.get(number)
         if cached is not None:
             return cached
         first_key, offset, size = self._blocks[number]
-        raw = self._source.block(offset, size)
+        raw = self._source.block(offset, size, ahead=ahead)
         count, at = varint.decode(raw, 0)
         if not 0 < count <= len(raw) // _SMALLEST_ENTRY:
             raise CorruptFile(f"{count} entries in a dictionary block of {len(raw)} bytes", offset=offset)
@@ -269,9 +305,9 @@ class BitmapFile:
     def _loaded(self) -> dict[int, dict[bytes, DictionaryEntry]]:
         return {}
 
-    def _bitmap(self, offset: int, length: int) -> BitMap64:
+    def _bitmap(self, offset: int, length: int, *, ahead: bool = False) -> BitMap64:
         try:
-            return roaring.decode64(self._source.range(offset, length))
+            return roaring.decode64(self._source.range(offset, length, ahead=ahead))
         except CorruptFile as error:
             raise CorruptFile(error.reason, offset=offset + (error.offset or 0)) from error
 
@@ -284,3 +320,7 @@ def _entry(raw: bytes, at: int) -> tuple[DictionaryEntry, int]:
     offset, at = varint.decode(raw, end)
     length, at = varint.decode(raw, at)
     return DictionaryEntry(raw[start:end], offset, length), at
+
+
+def _ascending(keys: Sequence[Comparable]) -> bool:
+    return all(before < after for before, after in pairwise(keys))

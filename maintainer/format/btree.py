@@ -10,9 +10,9 @@ Blocks are stored blocks; null rows are a roaring bitmap; the Bloom filter is ne
 | tail      | aligned: int32 entry size, 00 — when all entries have the same size                                    |
 |           | else: int32 position of each entry, int32 number of entries, 01                                        |
 
-The value of a data entry is, in file version 1, varint count and count × varint row id; in version 2 a type byte first: 0 one id, 1 count, first
-id and differences, 2 a roaring bitmap. We write version 1 only (older readers take version 2 for version 1) and read both. An index entry is
-the last key of a data block with the block's handle: varint offset, varint size.
+The value of a data entry is, in file version 1, varint count and count × varint row id; in version 2 a type byte first: 0 one id, 1 count,
+first id and differences, 2 a roaring bitmap. We write version 1 only (older readers take version 2 for version 1) and read both. An index
+entry is the last key of a data block with the block's handle: varint offset, varint size.
 
 | footer | field                                                                          |
 | ------ | ------------------------------------------------------------------------------ |
@@ -38,7 +38,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile, MaintainerError
-from maintainer.format import byte_column, posting, roaring, varint
+from maintainer.format import byte_column, roaring, varint
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable, comparable
@@ -162,7 +162,7 @@ def _cuts(entries: ByteColumn, block_size: int) -> Iterator[tuple[int, int]]:
     room = block_size - _TAIL
     start = 0
     while start < count:
-        change = int(changes[min(np.searchsorted(changes, start, "right"), len(changes) - 1)])
+        change = int(changes[np.searchsorted(changes, start, "right")])  # there is one, as `count` is the last
         end = max(start + 1, int(np.searchsorted(ends, ends[start] + room, "right")))
         if end > change:
             end = max(start + 1, change + 1, int(np.searchsorted(ends_with_positions, ends_with_positions[start] + room, "right")))
@@ -348,7 +348,7 @@ class BTreeFile:
         """The row ids of all keys between two bounds (None: open), block by block."""
         number = 0 if low is None else bisect_left(self._last_keys, low)
         while number < len(self._last_keys):
-            block = self._block(number)
+            block = self._block(number, ahead=True)
             start, stop = 0, block.count
             if low is not None:
                 start = self._first_not_below(block, low)
@@ -359,7 +359,7 @@ class BTreeFile:
                     number += 1
                     continue
             last = self._last_keys[number]
-            ends_here = high is not None and (last > high or (last == high and not high_inclusive))  # type: ignore[operator]
+            ends_here = high is not None and (last > high or (last == high and not high_inclusive))
             if ends_here:
                 assert high is not None
                 stop = self._first_not_below(block, high)
@@ -371,23 +371,25 @@ class BTreeFile:
                 return
             number += 1
 
+    def scan(self) -> Iterator[tuple[list[bytes], Ids, npt.NDArray[np.int64]]]:
+        """Block by block: its keys, the row ids of all of them, and how many each key has."""
+        for number in range(len(self._blocks)):
+            block = self._block(number, ahead=True)
+            yield [block.entry(index)[0] for index in range(block.count)], *block.ids(0, block.count, self.version)
+
     def entries(self) -> Iterator[tuple[bytes, Ids]]:
         """Every key with its row ids, in file order."""
-        for number in range(len(self._blocks)):
-            block = self._block(number)
-            ids, counts = block.ids(0, block.count, self.version)
-            bounds = np.cumsum(counts) - counts
-            for index, own in enumerate(np.split(ids, bounds[1:])):
-                yield block.entry(index)[0], own
+        for keys, ids, counts in self.scan():
+            yield from zip(keys, np.split(ids, np.cumsum(counts)[:-1]), strict=True)
 
-    def _block(self, number: int) -> Block:
+    def _block(self, number: int, *, ahead: bool = False) -> Block:
         if self._cached is not None and self._cached[0] == number:
             return self._cached[1]
         last_key, offset, size = self._blocks[number]
-        block = Block(self._source.block(offset, size))
+        block = Block(self._source.block(offset, size, ahead=ahead))
         if not block.count or block.entry(block.count - 1)[0] != last_key:
             raise CorruptFile("a block of a BTree payload does not end with the key that the index says", offset=offset)
-        if number and self._comparable(block.entry(0)[0]) <= self._last_keys[number - 1]:  # type: ignore[operator]
+        if number and self._comparable(block.entry(0)[0]) <= self._last_keys[number - 1]:
             raise CorruptFile("the blocks of a BTree payload overlap", offset=offset)
         self._cached = (number, block)
         return block

@@ -1,7 +1,7 @@
-"""A column of byte strings as two arrays, and the row-wise concatenation of several: how entries of sorted payloads are laid out without a loop.
+"""A column of byte strings as two arrays, and the row-wise concatenation of several (spec 08 §9.1): entries of sorted payloads without a loop.
 
-Rows lie back to back in `data`; row i is `data[offsets[i]:offsets[i + 1]]`. Arrow's `binary_join_element_wise` copies row after row in C, and the data
-buffer of what it returns *is* the stream of entries (spec 08 §9.1).
+Rows lie back to back in `data`; row i is `data[offsets[i]:offsets[i + 1]]`. Arrow's `binary_join_element_wise` copies row after row in C,
+and the data buffer of what it returns *is* the stream of entries.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ _NAN = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
 _FLOAT_FORMATS = {TypeRoot.FLOAT: "<f", TypeRoot.DOUBLE: "<d"}
 _SUPPORTED = frozenset({*_DTYPES, *CHARACTERS, *TIMESTAMPS, TypeRoot.BOOLEAN, TypeRoot.DECIMAL})
 
-Comparable = int | bytes
+Comparable = Any
+"""An integer or bytes; only what comes from keys of one type is compared with one another."""
 
 
 def check_type(data_type: DataType) -> None:
@@ -233,7 +234,7 @@ def _encode_timestamps(array: pa.Array, data_type: DataType) -> ByteColumn:
 
 
 def _ticks_per_milli(arrow_type: pa.DataType) -> int:
-    ticks = {"ms": 1, "us": 1_000, "ns": NANOS_PER_MILLI}.get(arrow_type.unit)
+    ticks: int | None = {"ms": 1, "us": 1_000, "ns": NANOS_PER_MILLI}.get(arrow_type.unit)
     if ticks is None:
         raise ValueError(f"a timestamp column of {arrow_type}")
     return ticks

@@ -9,8 +9,8 @@ All numbers are big-endian:
 | 4          | number n of source files, > 0                                    |
 | n ×        | 2: length of the name; the name in modified UTF-8; 8: row count  |
 
-Nothing follows the last entry. The entries are ascending by file name (UTF-16 order) and define the ordinals of the payload: a row's ordinal is the
-sum of the row counts of all entries before its file, plus its 0-based physical position in its file.
+Nothing follows the last entry. The entries are ascending by file name (UTF-16 order) and define the ordinals of the payload: a row's ordinal
+is the sum of the row counts of all entries before its file, plus its 0-based physical position in its file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blocks of sorted payloads: compressed, closed by a checksum, and read by handle (spec 08 §1.3; Java `BlockHandle`, `BlockTrailer`, `BlockCompressionType`).
+"""Blocks of sorted payloads: compressed, closed by a checksum, read by handle (spec 08 §1.3; Java `BlockHandle`, `BlockTrailer`).
 
 | bytes | field                                                                                             |
 | ----- | ------------------------------------------------------------------------------------------------- |
@@ -6,9 +6,9 @@
 | 1     | compression: 0 none, 1 zstd, 2 lz4, 3 lzo                                                         |
 | 4     | CRC-32 (zip) of body and compression byte, little-endian                                          |
 
-A handle is (offset of the body, size of the body). A compressed body is the raw size as a variable-length number, then for zstd one frame without
-content size, for lz4 and lzo `int32 compressed size, int32 raw size` (little-endian) and one block without a frame. The compressed form is
-kept only where it saves more than an eighth. We write none and zstd, and read lz4 too.
+A handle is (offset of the body, size of the body). A compressed body is the raw size as a variable-length number, then for zstd one frame
+without content size, for lz4 and lzo `int32 compressed size, int32 raw size` (little-endian) and one block without a frame. The compressed
+form is kept only where it saves more than an eighth. We write none and zstd, and read lz4 too.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _MAX_LZ4_RATIO = 255
 _READ_STEP = 1 << 20
 TAIL_SIZE = 32 << 10
 """How much of a payload's end is read at first: the footer, and with luck the index block with it."""
+READ_AHEAD = 512 << 10
+"""How much a scan reads at once."""
 
 Buffer = bytes | bytearray | memoryview
 Sink = Callable[[Buffer], None]
@@ -88,7 +90,7 @@ def store(pieces: Sequence[Buffer], sink: Sink, compress: Compressor | None = No
 class PayloadBytes:
     """Random access to a payload; every range is checked against its size, and a short read is an error.
 
-    The end of the payload is read once, as the footer and what it points at mostly lie there.
+    The end of the payload is read once, as the footer and what it points at mostly lie there. A scan reads ahead.
     """
 
     def __init__(self, read: ReadRange, size: int) -> None:
@@ -96,24 +98,36 @@ class PayloadBytes:
         self.size = size
         self._tail_start = max(0, size - TAIL_SIZE)
         self._tail: bytes | None = None
+        self._window_start = 0
+        self._window = b""
 
-    def range(self, offset: int, length: int) -> bytes:
-        """These bytes."""
+    def range(self, offset: int, length: int, *, ahead: bool = False) -> bytes:
+        """These bytes; `ahead` says that those behind them will be asked for next."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise CorruptFile(f"{length} bytes at {offset} are outside of a payload of {self.size} bytes", offset=max(offset, 0))
         if not length:
             return b""
-        if offset < self._tail_start:
-            return self._fetch(offset, length)
-        if self._tail is None:
-            self._tail = self._fetch(self._tail_start, self.size - self._tail_start)
-        return self._tail[offset - self._tail_start : offset - self._tail_start + length]
+        if offset >= self._tail_start:
+            if self._tail is None:
+                self._tail = self._fetch(self._tail_start, self.size - self._tail_start)
+            return self._tail[offset - self._tail_start : offset - self._tail_start + length]
+        start = offset - self._window_start
+        if start < 0 or start + length > len(self._window):
+            if not ahead:
+                return self._fetch(offset, length)
+            self._window = self._fetch(offset, min(max(length, READ_AHEAD), self.size - offset))
+            self._window_start, start = offset, 0
+        return self._window[start : start + length]
 
-    def block(self, offset: int, size: int) -> bytes:
+    def block(self, offset: int, size: int, *, ahead: bool = False) -> bytes:
         """The raw content of the block with this handle."""
         if size < 0:
             raise CorruptFile(f"a block of {size} bytes", offset=max(offset, 0))
-        return open_block(self.range(offset, size + TRAILER_SIZE), offset)
+        return open_block(self.range(offset, size + TRAILER_SIZE, ahead=ahead), offset)
+
+    def is_at_hand(self, offset: int) -> bool:
+        """Whether what lies there comes without another read."""
+        return offset >= self._tail_start
 
     def _fetch(self, offset: int, length: int) -> bytes:
         data = self._read(offset, length)

@@ -28,6 +28,8 @@ def encode(value: int) -> bytes:
 
 def decode(data: bytes | memoryview, offset: int) -> tuple[int, int]:
     """The number at `offset` and where the next byte is."""
+    if offset < len(data) and data[offset] < 0x80:
+        return data[offset], offset + 1
     value = 0
     for index, byte in enumerate(data[offset : offset + MAX_BYTES]):
         value |= (byte & 0x7F) << 7 * index

@@ -1,11 +1,11 @@
-"""Index definitions: which columns of a table schema are indexed, how, and whether that is allowed (spec 06 §1–§4; Java `PrimaryKeyIndexDefinitions`
-and `SchemaValidation`).
+"""Index definitions: which columns of a table schema are indexed, how, and whether that is allowed (spec 06 §1–§4).
 
-A definition exists only in the schema's options: `pk-<family>.index.columns` lists the columns of a family, `fields.<c>.pk-<family>.index.options` holds
-build options. On disk a definition is known by its index type and field id; payloads store neither names nor options.
+Java: `PrimaryKeyIndexDefinitions`, `SchemaValidation`. A definition exists only in the schema's options: `pk-<family>.index.columns` lists the
+columns of a family, `fields.<c>.pk-<family>.index.options` holds build options. On disk a definition is known by its index type and field id;
+payloads store neither names nor options.
 
-All six families are recognized and validated; `unsupported_families` tells which of them this package cannot maintain yet, so that a table that
-has them is refused as a whole instead of going stale in part.
+All six families are recognized and validated; `unsupported_families` tells which of them this package cannot maintain yet, so that a table
+that has them is refused as a whole instead of going stale in part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from maintainer.errors import UsageError
-from maintainer.index.options import ROLLING_KEYS, compression, integer, is_true, memory_size, overlay
+from maintainer.index.options import ROLLING_KEYS, compression, integer, is_true, memory_size, overlay, peer_blocks
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import CHARACTERS, FLOATS, INTEGERS, TIMESTAMPS, DataType, TypeRoot
 
@@ -179,6 +179,7 @@ def _validate_sorted_payload(family: FamilyName, key_type: DataType, options: Ma
     elif memory_size(options, f"{prefix}dictionary-block-size", 1) <= 0:
         raise UsageError("Bitmap dictionary block size must be greater than 0.")
     memory_size(options, f"{prefix}fallback-scan-max-size", 0)
+    peer_blocks(options)
 
 
 def _validate_fm(column: str, data_type: DataType, options: Mapping[str, str]) -> None:

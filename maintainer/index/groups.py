@@ -29,8 +29,10 @@ UNKNOWN_SOURCE = "file of unknown source above level 0: not an index source"
 
 
 class GroupPlan(NamedTuple):
-    """What a level of a definition needs: a payload built over `sources` (nothing is built when they are empty), and `inputs` deleted in the same
-    commit. Level 0 stands for payloads that name no level."""
+    """What a level of a definition needs: a payload over `sources` (none when they are empty), and `inputs` deleted in the same commit.
+
+    Level 0 stands for payloads that name no level.
+    """
 
     level: int
     sources: Sources
@@ -41,7 +43,7 @@ class GroupPlan(NamedTuple):
 class GroupState:
     """The groups of one definition in one bucket.
 
-    `sources` holds the source metadata of each active payload by level; `stale` the payloads of this definition that must not be used, with the reason.
+    `sources` holds the source metadata of each active payload by level; `stale` the payloads that must not be used, with the reason.
     """
 
     active: Mapping[int, IndexFileMeta]
@@ -124,7 +126,7 @@ def pick(state: BucketState, definition: IndexDefinition) -> list[GroupPlan]:
 
 
 def orphans(state: BucketState, definitions: Iterable[IndexDefinition]) -> list[IndexFileMeta]:
-    """Payloads of primary-key indexes that no definition claims (a removed definition, a changed family or type); nothing else ever drops them."""
+    """Payloads of primary-key indexes that no definition claims (it was removed, or changed its family or type); nothing else drops them."""
     known = {definition.identity for definition in definitions}
     return [
         payload

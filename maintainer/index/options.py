@@ -2,7 +2,7 @@
 
     fields.<c>.pk-btree.index.options = {"block-size": "4 kb", "compression": "zstd"}
 
-An unqualified key gets the family's prefix (`btree-index.`). The object does not override the table: a key with two different values is an error.
+An unqualified key gets the family's prefix (`btree-index.`). The object does not override the table: two different values are an error.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from maintainer.errors import MaintainerError, UsageError
+from maintainer.format.stored_block import Compressor, compressor
 from maintainer.table.options import parse_memory_size
 
 ROLLING_KEYS = frozenset({"sorted-index.records-per-range", "sorted-index.records-per-file"})
 """Rolling sizes of row-id indexes; a payload of a primary-key index is always one file."""
+
+PEER_BLOCKS = "maintain.bitmap-peer-blocks"
+"""`auto`, or `off` for exactly the bytes that Java writes (see `maintainer.index.family.bitmap`)."""
 
 COMPRESSIONS = ("none", "zstd", "lz4", "lzo")
 
@@ -82,6 +86,23 @@ def compression(options: Mapping[str, str], prefix: str, default: str = "none") 
     if text.lower() not in COMPRESSIONS:
         raise UsageError(f"{prefix}compression: Unknown CompressionMethod {text}; known are {', '.join(COMPRESSIONS)}")
     return text.lower()
+
+
+def block_compressor(options: Mapping[str, str], prefix: str) -> Compressor | None:
+    """How the blocks of a payload are to be compressed.
+
+    Where lz4 or lzo is asked for we write zstd: each block says how it is compressed, so every reader takes it.
+    """
+    name = compression(options, prefix)
+    return compressor(name if name == "none" else "zstd", integer(options, f"{prefix}compression-level", 1))
+
+
+def peer_blocks(options: Mapping[str, str]) -> bool:
+    """Whether bitmap payloads are laid out so that peers who look up keys by their bytes find them."""
+    value = options.get(PEER_BLOCKS, "auto").strip().lower()
+    if value not in ("auto", "off"):
+        raise UsageError(f"{PEER_BLOCKS} = {value!r} is neither auto nor off")
+    return value == "auto"
 
 
 def is_true(options: Mapping[str, str], key: str) -> bool:

@@ -11,6 +11,8 @@ from maintainer.index.definition import IndexDefinition
 from maintainer.model.files import GlobalIndexMeta, IndexFileMeta
 
 Chunk = bytes | bytearray | memoryview
+_SMALL = 16 << 10
+_LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,35 @@ class BuiltPayload:
     size: int
     row_count: int
     index_meta: bytes
+
+
+class PayloadSink:
+    """Collects what a writer gives it; many small pieces become a few large ones."""
+
+    def __init__(self) -> None:
+        self._chunks: list[Chunk] = []
+        self._small = bytearray()
+        self._size = 0
+
+    def write(self, data: Chunk) -> None:
+        """Append; `data` must not change afterwards."""
+        self._size += len(data)
+        if len(data) < _SMALL:
+            self._small += data
+        if len(data) >= _SMALL or len(self._small) >= _LARGE:
+            self._flush()
+        if len(data) >= _SMALL:
+            self._chunks.append(data)
+
+    def payload(self, row_count: int, index_meta: bytes) -> BuiltPayload:
+        """Everything that was written."""
+        self._flush()
+        return BuiltPayload(self._chunks, self._size, row_count, index_meta)
+
+    def _flush(self) -> None:
+        if self._small:
+            self._chunks.append(self._small)
+            self._small = bytearray()
 
 
 def payload_entry(

@@ -1,0 +1,148 @@
+"""The Bitmap family: a roaring bitmap per distinct value, found through a dictionary (spec 08 §7; bytes in `maintainer.format.bitmap_index`).
+
+Dictionaries are in logical order, as Java 2 writes and expects them. pypaimon 2.1 looks keys up by the order of their bytes and loses rows
+where the two orders differ. So, unless the table option `maintain.bitmap-peer-blocks` is `off` (default `auto`), a payload whose keys are in
+different orders gets one entry per dictionary block, which both find, as long as there are at most 100 000 keys (spec 08 §7.6). With `off` the
+bytes are Java's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from maintainer.errors import CorruptFile
+from maintainer.format import index_meta, key_bytes, posting
+from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, ONE_ENTRY, BitmapFile, BitmapWriter, DictionaryEntry
+from maintainer.format.index_meta import IndexMeta
+from maintainer.format.key_bytes import Comparable
+from maintainer.format.stored_block import PayloadBytes, ReadRange
+from maintainer.index.definition import IndexDefinition
+from maintainer.index.family.ordering import OrderedColumn
+from maintainer.index.family.sorted import SortedReader, after_prefix, text_test
+from maintainer.index.options import block_compressor, memory_size, peer_blocks
+from maintainer.index.payload import BuiltPayload, PayloadSink
+from maintainer.model.like import check_pattern, regular_expression
+from maintainer.model.predicate import Leaf, Op
+
+PREFIX = "bitmap-index."
+MAX_PEER_KEYS = 100_000
+
+
+def build(column: pa.ChunkedArray | Iterable[pa.Array], definition: IndexDefinition, total_rows: int) -> BuiltPayload:
+    """See `Family.build`."""
+    block_size = memory_size(definition.options, f"{PREFIX}dictionary-block-size", DEFAULT_BLOCK_SIZE)
+    ordered = OrderedColumn(column, definition.data_type, total_rows)
+    if peer_blocks(definition.options) and _orders_differ(ordered, definition):
+        block_size = ONE_ENTRY
+    sink = PayloadSink()
+    writer = BitmapWriter(sink.write, block_size, block_compressor(definition.options, PREFIX))
+    first = last = None
+    for batch in ordered.batches():
+        writer.add(batch.keys, posting.encode_groups(batch.ids, batch.starts))
+        first = batch.keys[0] if first is None else first
+        last = batch.keys[-1]
+    rows = BitMap64()
+    rows.add_range(0, total_rows)
+    writer.finish(ordered.null_rows, rows - ordered.null_rows)
+    return sink.payload(total_rows, index_meta.encode(IndexMeta(first, last, bool(ordered.null_rows))))
+
+
+def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> BitmapReader:  # noqa: A001
+    """See `Family.open`."""
+    return BitmapReader(read, size, definition, index_meta, total_rows)
+
+
+def _orders_differ(ordered: OrderedColumn, definition: IndexDefinition) -> bool:
+    """Whether the keys' bytes are in another order than their values, for few enough keys to do something about it."""
+    if key_bytes.bytes_are_ordered(definition.data_type) or not 1 < ordered.distinct <= MAX_PEER_KEYS:
+        return False
+    keys = ordered.keys().to_arrow()
+    return not pc.all(pc.less(keys[:-1], keys[1:])).as_py()
+
+
+class BitmapReader(SortedReader):
+    """Answers from the dictionary and the postings of the keys that match."""
+
+    def __init__(self, read: ReadRange, size: int, definition: IndexDefinition, meta: bytes | None, total_rows: int) -> None:
+        super().__init__(size, definition, meta, total_rows)
+        self._source = PayloadBytes(read, size)
+
+    @cached_property
+    def _file(self) -> BitmapFile:
+        return BitmapFile(self._source, self._type)
+
+    def _null_rows(self) -> BitMap64:
+        file = self._file
+        # The two bitmaps have no checksum, but must be each other's complement.
+        if len(file.null_rows) + len(file.rows) != self._total or file.null_rows & file.rows:
+            raise CorruptFile("null and non-null rows of a bitmap payload do not make up all rows")
+        return file.null_rows
+
+    def _lookup(self, keys: Iterable[bytes]) -> BitMap64:
+        return self._union(entry for key in keys if (entry := self._file.lookup(key)) is not None)
+
+    def _between(self, low: Comparable | None, low_inclusive: bool, high: Comparable | None, high_inclusive: bool) -> BitMap64:
+        def inside(key: bytes) -> bool:
+            value = self._comparable(key)
+            if low is not None and (value < low or (value == low and not low_inclusive)):
+                return False
+            return high is None or value < high or (value == high and high_inclusive)
+
+        return self._union(entry for entry in self._file.entries(low, high) if inside(entry.key))
+
+    def _starting_with(self, prefix: bytes) -> BitMap64:
+        return self._union(entry for entry in self._file.entries(prefix, after_prefix(prefix)) if entry.key.startswith(prefix))
+
+    def _matching(self, leaf: Leaf) -> BitMap64 | None:
+        entries = list(self._file.entries())
+        test = text_test(leaf)
+        if test is not None:
+            return self._union(entry for entry in entries if test(entry.key))
+        if leaf.op is not Op.LIKE:
+            return None
+        check_pattern(leaf.literal)
+        keys = pa.array([entry.key for entry in entries], pa.large_binary())
+        matched = pc.match_substring_regex(keys, regular_expression(leaf.literal)).to_pylist()
+        return self._union(entry for entry, hit in zip(entries, matched, strict=True) if hit)
+
+    def entries(self) -> Iterator[tuple[bytes, BitMap64]]:
+        """Every key with its ordinals."""
+        return ((entry.key, self._file.posting(entry, ahead=True)) for entry in self._file.entries())
+
+    def verify(self) -> list[str]:
+        """See `FamilyReader.verify`."""
+        problems = set()
+        null_rows, rows = self._checked(self._file.null_rows), self._checked(self._file.rows)
+        seen = BitMap64()
+        count = 0
+        keys: list[tuple[Comparable, bytes]] = []
+        for key, ordinals in self.entries():
+            keys.append((self._comparable(key), key))
+            seen |= self._checked(ordinals)
+            count += len(ordinals)
+        if count != len(seen):
+            problems.add(f"{count - len(seen)} ordinals belong to more than one key")
+        if seen != rows:
+            problems.add("the non-null rows are not those that have a key")
+        if null_rows & rows:
+            problems.add(f"{len(null_rows & rows)} ordinals are null and not null")
+        if missing := self._total - len(null_rows | rows):
+            problems.add(f"{missing} of {self._total} rows are neither null nor not null")
+        if self._meta is not None:
+            found = (min(keys)[1], max(keys)[1]) if keys else (None, None)
+            if (*found, bool(null_rows)) != (self._meta.first_key, self._meta.last_key, self._meta.has_nulls):
+                problems.add("the payload does not hold what its metadata says")
+        return sorted(problems)
+
+    def _union(self, entries: Iterable[DictionaryEntry]) -> BitMap64:
+        result = BitMap64()
+        for number, entry in enumerate(entries):
+            result |= self._file.posting(entry, ahead=number > 0)
+        if result and self._file.rows_are_at_hand and not result <= self._file.rows:
+            raise CorruptFile("a posting of a bitmap payload holds rows without a value")
+        return result

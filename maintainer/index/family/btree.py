@@ -1,0 +1,121 @@
+"""The BTree family: one entry per distinct value, found through blocks (spec 08 §4, §5; payload bytes in `maintainer.format.btree`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from maintainer.errors import CorruptFile
+from maintainer.format import index_meta, posting
+from maintainer.format.btree import DEFAULT_BLOCK_SIZE, BTreeFile, BTreeWriter, Ids
+from maintainer.format.key_bytes import Comparable
+from maintainer.format.stored_block import PayloadBytes, ReadRange
+from maintainer.index.definition import IndexDefinition
+from maintainer.index.family.ordering import OrderedColumn
+from maintainer.index.family.sorted import SortedReader, after_prefix
+from maintainer.index.options import block_compressor, memory_size
+from maintainer.index.payload import BuiltPayload, PayloadSink
+from maintainer.model.predicate import Leaf
+
+PREFIX = "btree-index."
+_UNION_IDS = 1 << 20
+
+
+def build(column: pa.ChunkedArray | Iterable[pa.Array], definition: IndexDefinition, total_rows: int) -> BuiltPayload:
+    """See `Family.build`."""
+    block_size = memory_size(definition.options, f"{PREFIX}block-size", DEFAULT_BLOCK_SIZE)
+    ordered = OrderedColumn(column, definition.data_type, total_rows)
+    sink = PayloadSink()
+    writer = BTreeWriter(sink.write, block_size, block_compressor(definition.options, PREFIX))
+    for batch in ordered.batches():
+        writer.add(batch.keys, batch.ids, batch.starts)
+    return sink.payload(total_rows, index_meta.encode(writer.finish(ordered.null_rows)))
+
+
+def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> BTreeReader:  # noqa: A001
+    """See `Family.open`."""
+    return BTreeReader(read, size, definition, index_meta, total_rows)
+
+
+class BTreeReader(SortedReader):
+    """Answers from single blocks; text is only searched by prefix."""
+
+    def __init__(self, read: ReadRange, size: int, definition: IndexDefinition, meta: bytes | None, total_rows: int) -> None:
+        super().__init__(size, definition, meta, total_rows)
+        self._read = read
+
+    @cached_property
+    def _file(self) -> BTreeFile:
+        file = BTreeFile(PayloadBytes(self._read, self._size), self._type)
+        meta = self._meta
+        if meta is not None and (file.last_key != meta.last_key or file.has_null_rows != meta.has_nulls):
+            raise CorruptFile("a BTree payload does not hold what its metadata says")
+        return file
+
+    def _null_rows(self) -> BitMap64:
+        return self._file.null_rows
+
+    def _lookup(self, keys: Iterable[bytes]) -> BitMap64:
+        return _union(self._file.lookup(key) for key in keys)
+
+    def _between(self, low: Comparable | None, low_inclusive: bool, high: Comparable | None, high_inclusive: bool) -> BitMap64:
+        return _union(self._file.between(low, low_inclusive, high, high_inclusive))
+
+    def _starting_with(self, prefix: bytes) -> BitMap64:
+        return _union(self._file.between(prefix, True, after_prefix(prefix), False))
+
+    def _matching(self, leaf: Leaf) -> BitMap64 | None:
+        return None
+
+    def entries(self) -> Iterator[tuple[bytes, Ids]]:
+        """Every key with its ordinals."""
+        return self._file.entries()
+
+    def verify(self) -> list[str]:
+        """See `FamilyReader.verify`."""
+        problems = set()
+        null_rows = self._checked(self._null_rows())
+        seen = BitMap64()
+        count = 0
+        last: Comparable | None = None
+        for keys, ids, counts in self._file.scan():
+            if last is None and self._meta is not None and keys[0] != self._meta.first_key:
+                problems.add("the first key is not that of the metadata")
+            for key in keys:
+                value = self._comparable(key)
+                if last is not None and value <= last:
+                    problems.add("keys are not in order")
+                last = value
+            rises = np.diff(ids) > 0
+            rises[np.cumsum(counts)[:-1] - 1] = True  # from one key to the next
+            if not rises.all():
+                problems.add("ordinals of a key are not ascending")
+            seen |= self._checked(posting.to_bitmap(ids))
+            count += len(ids)
+        if count != len(seen):
+            problems.add(f"{count - len(seen)} ordinals belong to more than one key")
+        if seen & null_rows:
+            problems.add(f"{len(seen & null_rows)} ordinals have a key and are null")
+        if missing := self._total - len(seen | null_rows):
+            problems.add(f"{missing} of {self._total} rows have neither a key nor are null")
+        return sorted(problems)
+
+
+def _union(lists: Iterable[Ids]) -> BitMap64:
+    """All ids as a set; many short lists are put together first."""
+    result = BitMap64()
+    waiting: list[Ids] = []
+    size = 0
+    for ids in lists:
+        waiting.append(ids)
+        size += len(ids)
+        if size >= _UNION_IDS:
+            result |= posting.to_bitmap(np.concatenate(waiting))
+            waiting, size = [], 0
+    if waiting:
+        result |= posting.to_bitmap(np.concatenate(waiting))
+    return result

@@ -1,0 +1,107 @@
+"""The values of a source group in key order: what every sorted family is built from (spec 08 §2.2, §2.3, §9.1; Java `PkSortedIndexBuilder`).
+
+Sorting is stable, so the ordinals of one key ascend. Keys and ordinals come out in batches that end between two keys: a payload is encoded
+batch by batch, and only the column, its order and the payload itself are held as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from maintainer.errors import MaintainerError
+from maintainer.format import key_bytes, posting
+from maintainer.format.byte_column import ByteColumn
+from maintainer.merge.order import sort_groups
+from maintainer.model.types import CHARACTERS, DataType
+
+BATCH_ROWS = 1 << 18
+BATCH_KEY_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class KeyBatch:
+    """Consecutive keys; key i has the ordinals `ids[starts[i]:starts[i + 1]]`, ascending."""
+
+    keys: ByteColumn
+    ids: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+
+
+class OrderedColumn:
+    """The non-null values of a column grouped by key, in key order; and the ordinals of its nulls."""
+
+    def __init__(self, column: pa.ChunkedArray | Iterable[pa.Array], data_type: DataType, total_rows: int) -> None:
+        key_bytes.check_type(data_type)
+        self._type = data_type
+        parts: list[pa.Array] = []
+        nulls: list[npt.NDArray[Any]] = []
+        rows = 0
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else column:
+            chunk = _plain(chunk, data_type)
+            if chunk.null_count:
+                nulls.append(np.flatnonzero(chunk.is_null().to_numpy(zero_copy_only=False)) + rows)
+                rows += len(chunk)
+                chunk = chunk.drop_null()
+            else:
+                rows += len(chunk)
+            parts.append(chunk)
+        if rows != total_rows:
+            raise MaintainerError(f"the source files hold {rows} rows instead of the {total_rows} that their metadata says")
+        if not rows:
+            raise MaintainerError("an index payload needs at least one row")
+        missing = np.concatenate(nulls) if nulls else np.empty(0, np.int64)
+        self.total_rows = rows
+        self.null_rows: BitMap64 = posting.to_bitmap(missing)
+        values = pa.concat_arrays(parts)
+        parts.clear()
+        # Precision that the key does not hold is cut off before values are grouped.
+        self._values, sort_type = key_bytes.sortable(values, data_type)
+        self._order, self._starts = sort_groups([self._values], [sort_type])
+        self._ordinals = None
+        if len(missing):
+            present = np.ones(rows, bool)
+            present[missing] = False
+            self._ordinals = np.flatnonzero(present)
+
+    @property
+    def distinct(self) -> int:
+        """How many keys there are."""
+        return len(self._starts)
+
+    def keys(self, first: int = 0, last: int | None = None) -> ByteColumn:
+        """The keys of some groups."""
+        rows = self._order[self._starts[first:last]]
+        return key_bytes.encode_column(self._values.take(pa.array(rows)), self._type)
+
+    def batches(self) -> Iterator[KeyBatch]:
+        """All keys with their ordinals."""
+        count = len(self._starts)
+        keys_per_batch = max(1, BATCH_KEY_BYTES * max(1, count) // max(1, self._values.nbytes))
+        first = 0
+        while first < count:
+            row = int(self._starts[first])
+            last = int(np.searchsorted(self._starts, row + BATCH_ROWS, "right")) - 1
+            last = min(max(last, first + 1), first + keys_per_batch)
+            if row + BATCH_ROWS >= len(self._order):
+                last = min(count, first + keys_per_batch)
+            end = int(self._starts[last]) if last < count else len(self._order)
+            ids = self._order[row:end]
+            if self._ordinals is not None:
+                ids = self._ordinals[ids]
+            yield KeyBatch(self.keys(first, last), ids, self._starts[first:last] - row)
+            first = last
+
+
+def _plain(chunk: pa.Array, data_type: DataType) -> pa.Array:
+    if pa.types.is_dictionary(chunk.type):
+        chunk = chunk.dictionary_decode()
+    if data_type.root in CHARACTERS and chunk.type != pa.large_string():
+        chunk = chunk.cast(pa.large_string())  # a group may hold more than 2 GiB of text
+    return chunk
