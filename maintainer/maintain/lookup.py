@@ -1,4 +1,4 @@
-"""Finding the older version of a key in higher levels, and the deletion vectors that say so (spec 04 §6.1, §7; Java `LookupLevels`, `BucketedDvMaintainer`).
+"""Older versions of keys in higher levels, and the vectors that end them (spec 04 §6.1, §7; Java `LookupLevels`, `BucketedDvMaintainer`).
 
 Invariant (spec 04 §7.2): among the files of level ≥ 1 of a bucket, after applying deletion vectors, every key has at most one live row. A
 compaction that writes a new version of a key below the level of the old one keeps it by marking the old one's physical position:
@@ -13,8 +13,9 @@ walks every file once from front to back: the row group that it touched last is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from maintainer.format import binary_row
 from maintainer.merge import order
 from maintainer.merge.order import Int64s, Keys
 from maintainer.model.files import DataFileMeta
-from maintainer.model.types import FLOATS, DataType
+from maintainer.model.types import DataType
 
 _NONE: Int64s = np.empty(0, dtype=np.int64)
 
@@ -51,7 +52,7 @@ class DeletionVectors:
         if vector is None:
             vector = BitMap64()
         before = len(vector)
-        vector |= BitMap64(positions.astype(np.uint64).tolist())
+        vector |= BitMap64(positions.astype(np.uint64))
         added = len(vector) - before
         if added:
             self.vectors[file_name] = vector
@@ -63,7 +64,7 @@ class DeletionVectors:
         if self.vectors.pop(file_name, None) is not None:
             self.modified = True
 
-    def retain(self, file_names: set[str]) -> Mapping[str, BitMap64]:
+    def retain(self, file_names: Collection[str]) -> Mapping[str, BitMap64]:
         """What goes into a new file: vectors of live files, by name (an older Java may have left vectors of files that are gone)."""
         return {name: self.vectors[name] for name in sorted(self.vectors) if name in file_names}
 
@@ -72,13 +73,12 @@ class DeletionVectors:
         vector = self.vectors.get(file_name)
         if not vector or not len(positions):
             return np.zeros(len(positions), dtype=bool)
-        low, high = int(positions[0]), int(positions[-1])
-        deleted = np.fromiter(vector & BitMap64.from_range(low, high + 1), dtype=np.uint64)
-        return np.isin(positions.astype(np.uint64), deleted, assume_unique=True)
+        deleted = vector & BitMap64(positions.astype(np.uint64))
+        return np.isin(positions, np.asarray(deleted.to_array(), dtype=np.int64), assume_unique=True)
 
 
 class PositionLookup:
-    """Marks the live older versions of keys in the files of some levels."""
+    """Marks the live older versions of keys in the files of some levels; a context manager that closes them."""
 
     def __init__(
         self,
@@ -91,6 +91,14 @@ class PositionLookup:
         """`levels`: the files of the levels above the output level, lowest level first, files of a level in key order."""
         self.levels = [[_LookupFile(meta, open_file, tuple(key_names), tuple(key_types)) for meta in files] for files in levels]
         self.deletions = deletions
+
+    def __enter__(self) -> PositionLookup:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for files in self.levels:
+            for file in files:
+                file.release()
 
     def mark(self, keys: Keys) -> int:
         """Delete the newest live older version of each of these distinct, ascending keys; how many there were."""
@@ -154,15 +162,15 @@ class _LookupFile:
         return np.concatenate(positions), np.concatenate(indices)
 
     def release(self) -> None:
-        """Let go of what was read: no later key is in this file."""
+        """Let go of the file: no later key is in it."""
+        if self.file is not None:
+            self.file.close()
         self.file = None
         self.cached = {}
 
     def _bounds(self, file: DataFile) -> list[tuple[tuple[Any, ...], tuple[Any, ...]] | None]:
         """Smallest and largest value of the first key column per row group, in comparable form; None where they are unknown."""
         types = self.key_types[:1]
-        if types[0].root in FLOATS:  # Parquet leaves NaN out of its bounds
-            return [None] * len(file.row_groups)
         return [
             None if bound is None else (order.comparable(bound[:1], types), order.comparable(bound[1:], types))
             for bound in file.group_bounds(self.key_names[0])

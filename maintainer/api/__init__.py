@@ -1,0 +1,1 @@
+"""The facade: opened tables, and the maintenance pass."""

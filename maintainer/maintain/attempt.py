@@ -1,0 +1,56 @@
+"""One attempt at a unit of work: the paths that it created, and what it takes to undo it (DESIGN §4 rule 8, decision 14).
+
+Invariant: every path is recorded. So an attempt that fails can delete everything it left behind, and never deletes anything else; one that is
+killed leaves unreferenced files, which the orphan cleaner finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import structlog
+
+from maintainer.errors import StorageError
+from maintainer.index.payload import Chunk
+from maintainer.model.bucket import BucketState
+from maintainer.storage.layout import FileNames
+from maintainer.table.store import TableStore
+
+log = structlog.get_logger(__name__)
+
+
+class Attempt:
+    """Creates the index files of a bucket, and keeps account of all files."""
+
+    def __init__(self, store: TableStore, bucket: BucketState) -> None:
+        self.store = store
+        self.bucket = bucket
+        self.index_names = FileNames("index-")
+        self.created: list[str] = []
+        self.bytes_written = 0
+
+    def write_index(self, chunks: Sequence[Chunk]) -> str:
+        """Store an index file; its name."""
+        name = self.index_names.next()
+        path = self.store.layout.index_file_path(name, self.bucket.partition, self.bucket.bucket)
+        self.created.append(path)
+        with self.store.storage.create(path) as output:
+            for chunk in chunks:
+                output.write(chunk)
+                self.bytes_written += len(chunk)
+        return name
+
+    def discard(self, paths: Collection[str]) -> None:
+        """Delete paths that this attempt created and has no use for any more."""
+        for path in paths:
+            self.store.storage.delete(path)
+            self.created.remove(path)
+
+    def abandon(self) -> None:
+        """Delete everything that this attempt created; what cannot be deleted is an orphan."""
+        for path in self.created:
+            try:
+                self.store.storage.delete(path)
+            except StorageError as error:
+                log.warning("attempt.leftover", table=self.store.name, path=path, error=str(error))
+        self.created.clear()

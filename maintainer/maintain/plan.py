@@ -1,0 +1,256 @@
+"""Planning: what one table needs, bucket by bucket, as plain data (DESIGN §3; spec 04 §3, §9.4, 06 §9, §12).
+
+A pure function of the table's state, its options and the clock; nothing is opened. Per bucket the first of these that applies:
+
+| kind           | when                                                                                                     |
+| -------------- | -------------------------------------------------------------------------------------------------------- |
+| compact        | picking takes files (level 0 always, or all on request), and at least one of them has to be rewritten    |
+| upgrade        | picking takes files, and all of them just move to another level                                          |
+| rewrite-append | APPEND files lie above level 0 of a table with definitions, where no index can cover them (decision 5)   |
+| index          | only groups are missing, stale, superfluous, or to be rebuilt on request                                 |
+
+Gentle tables are treated as radical: a pass that is asked for does not leave level-0 files invisible. A bucket that is done plans nothing, so
+a pass on the result of a pass is idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from maintainer.errors import CorruptFile, CorruptTable, UsageError
+from maintainer.index import groups
+from maintainer.index.definition import definitions
+from maintainer.maintain.compact import append_files, unit_options
+from maintainer.maintain.pick import Clock, CompactionOptions, Levels, pick_full, pick_normal, restore
+from maintainer.maintain.rebuild import group_plans
+from maintainer.maintain.unit import Rewrite, Upgrade, steps
+from maintainer.merge.sections import key_range
+from maintainer.model.bucket import BucketState
+from maintainer.model.files import BucketKey, DataFileMeta, FileSource
+from maintainer.model.schema import TableSchema
+from maintainer.model.work import CompactionUnit, Plan, Rebuild, Work, WorkKind
+from maintainer.storage.layout import Layout, partition_text
+from maintainer.table.options import TableOptions
+from maintainer.table.state import TableState
+
+_MERGE_FACTOR = 4
+"""Decoded rows take about this many times the bytes of their compressed files."""
+_INDEX_BYTES_PER_ROW = 64
+_LEAST_MEMORY = 32 << 20
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What is wanted of a pass.
+
+    `partitions`: only these, each given by some or all of its columns. `columns`, `force` (with `index_only`): only these definitions, and also
+    groups that are current. `settled`: buckets for which `full` and `force` were fulfilled already. `quarantined`: groups whose build failed
+    in this process; they are not planned on their own again.
+    """
+
+    full: bool = False
+    partitions: Sequence[Mapping[str, str]] | None = None
+    rewrite_append: bool = True
+    index_only: bool = False
+    columns: tuple[str, ...] | None = None
+    force: bool = False
+    now: int = 0
+    settled: frozenset[BucketKey] = frozenset()
+    quarantined: frozenset[tuple[BucketKey, str, int]] = frozenset()
+
+
+def plan_table(state: TableState | None, table_name: str, schema: TableSchema, request: PlanRequest) -> Plan:
+    """All work that the table needs in this state (None: there is no snapshot); `schema` is what would be written."""
+    planner = _Planner(table_name, schema, request)
+    work: list[Work] = []
+    idle_reason = None
+    if state is None:
+        idle_reason = "the table has no snapshot"
+    else:
+        chosen = [state.buckets[key] for key in sorted(state.buckets) if planner.is_wanted(key.partition)]
+        work = [item for item in (planner.plan_bucket(bucket) for bucket in chosen) if item is not None]
+        if not work:
+            idle_reason = planner.idle_reason(chosen)
+    return Plan(
+        table=table_name,
+        snapshot_id=None if state is None else state.snapshot.id,
+        snapshot_uuid=None if state is None else state.snapshot.uuid,
+        schema_id=schema.id,
+        work=tuple(work),
+        idle_reason=idle_reason,
+    )
+
+
+class _Planner:
+    """What planning any bucket of a table depends on."""
+
+    def __init__(self, table_name: str, schema: TableSchema, request: PlanRequest) -> None:
+        self.table_name = table_name
+        self.schema = schema
+        self.request = request
+        self.table_options = TableOptions.of(schema)
+        self.options = CompactionOptions.of(self.table_options)
+        self.layout = Layout.of(schema)
+        self.key = key_range(schema.key_types)
+        self.definitions = definitions(schema)
+        self.rewrite_append = request.rewrite_append and bool(self.definitions)
+        self._check_request()
+
+    def _check_request(self) -> None:
+        for spec in self.request.partitions or ():
+            for name in spec:
+                if name not in self.schema.partition_keys:
+                    keys = ", ".join(self.schema.partition_keys) or "there are none"
+                    raise UsageError(f"{self.table_name}: {name!r} is no partition column; the partition columns are: {keys}")
+        for column in self.request.columns or ():
+            if column not in {definition.column for definition in self.definitions}:
+                columns = ", ".join(definition.column for definition in self.definitions) or "there are none"
+                raise UsageError(f"{self.table_name}: there is no index on {column!r}; indexed columns: {columns}")
+
+    def is_wanted(self, partition: bytes) -> bool:
+        """Whether the request is about this partition."""
+        if self.request.partitions is None:
+            return True
+        values = self.layout.partition_values(partition) if self.schema.partition_keys else ()
+        texts: dict[str, set[str]] = {}
+        for name, data_type, value in zip(self.schema.partition_keys, self.schema.partition_types, values, strict=True):
+            null = self.table_options.text("partition.default-name", "__DEFAULT_PARTITION__")
+            texts[name] = {null} if value is None else {partition_text(value, data_type, legacy) for legacy in (True, False)}
+        return any(all(value in texts[name] for name, value in spec.items()) for spec in self.request.partitions)
+
+    def plan_bucket(self, bucket: BucketState) -> Work | None:
+        """The work of one bucket, or None when there is none."""
+        try:
+            levels = restore(bucket.files, self.options.num_levels, self.key)
+            settled = bucket.key in self.request.settled
+            if not self.request.index_only:
+                work = self._plan_compaction(bucket, levels, full=self.request.full and not settled)
+                if work is not None:
+                    return work
+            return self._plan_groups(bucket, force=self.request.force and not settled)
+        except (CorruptTable, CorruptFile) as error:
+            where = f"{self.table_name}: {self.layout.bucket_directory(bucket.partition, bucket.bucket)}"
+            raise CorruptTable(f"{where}: {error}") from error
+
+    def idle_reason(self, chosen: Sequence[BucketState]) -> str:
+        """Why nothing is planned for these buckets."""
+        if not any(bucket.files for bucket in chosen):
+            return "the table holds no data" if self.request.partitions is None else "no data in these partitions"
+        indexes = f", every group of {len(self.definitions)} index definitions is current" if self.definitions else ""
+        return f"no file is to be compacted{indexes}"
+
+    def _plan_compaction(self, bucket: BucketState, levels: Levels, full: bool) -> Work | None:
+        options = unit_options(self.table_options, levels.max_level, self.rewrite_append)
+        if full:
+            unit = pick_full(levels, self.options, _with_deletions(bucket))
+            reason = "full compaction was asked for"
+        else:
+            unit = pick_normal(levels, self.options, Clock(self.request.now))
+            reason = _pick_reason(levels)
+        where_they_are = append_files(bucket.files) if self.rewrite_append else []
+        if unit is None and not where_they_are:
+            return None
+        kind = WorkKind.COMPACT
+        if unit is None:
+            kind = WorkKind.REWRITE_APPEND
+            level = where_they_are[0].level
+            unit = CompactionUnit(level, tuple(file for file in where_they_are if file.level == level), file_rewrite=True)
+            reason = f"{_files(len(where_they_are), 'APPEND')} above level 0: no index can cover what no compaction wrote"
+        taken = steps(unit, self.key, options)
+        rewritten = [file for step in taken if isinstance(step, Rewrite) for file in step.files]
+        if not rewritten:
+            kind = WorkKind.UPGRADE
+        elsewhere = [file for file in where_they_are if file not in unit.files]
+        moved = [step.file for step in taken if isinstance(step, Upgrade)]
+        expected = _expected(bucket, unit, rewritten, moved, elsewhere)
+        rebuilds, index_rows = self._expected_rebuilds(expected)
+        size = sum(file.file_size for file in (*rewritten, *elsewhere))
+        return Work(
+            kind=kind,
+            bucket=bucket,
+            reason=reason,
+            unit=unit,
+            rewrite_append=self.rewrite_append,
+            rebuilds=rebuilds,
+            estimated_bytes=size,
+            estimated_memory=_LEAST_MEMORY + max(_MERGE_FACTOR * size, _INDEX_BYTES_PER_ROW * index_rows),
+        )
+
+    def _expected_rebuilds(self, expected: BucketState) -> tuple[tuple[Rebuild, ...], int]:
+        """Groups to build once the files are as expected, and the rows of the largest of them."""
+        plans = [(definition, plan) for definition, plan in group_plans(expected, self.definitions) if plan.sources]
+        rows = max((sum(rows for _, rows in plan.sources) for _, plan in plans), default=0)
+        return tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in plans)), rows
+
+    def _plan_groups(self, bucket: BucketState, force: bool) -> Work | None:
+        request = self.request
+        wanted = [one for one in self.definitions if request.columns is None or one.column in request.columns]
+        levels = groups.sources(bucket.files) if force else {}
+        forced = frozenset(Rebuild(definition.column, level) for definition in wanted for level in levels)
+        plans = [
+            (definition, plan)
+            for definition, plan in group_plans(bucket, wanted, forced)
+            if not plan.sources or (bucket.key, definition.column, plan.level) not in request.quarantined
+        ]
+        orphans = groups.orphans(bucket, self.definitions)
+        if not plans and not orphans:
+            return None
+        built = [(definition, plan) for definition, plan in plans if plan.sources]
+        sources = {name for _, plan in built for name, _ in plan.sources}
+        size = sum(file.file_size for file in bucket.files if file.file_name in sources)
+        rows = max((sum(rows for _, rows in plan.sources) for _, plan in built), default=0)
+        return Work(
+            kind=WorkKind.INDEX,
+            bucket=bucket,
+            reason=_groups_reason(len(built), sum(len(plan.inputs) for _, plan in plans), len(orphans), bool(forced)),
+            rebuilds=tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in built)),
+            second_round=False,
+            estimated_bytes=size,
+            estimated_memory=_LEAST_MEMORY + _INDEX_BYTES_PER_ROW * rows,
+        )
+
+
+def _expected(
+    bucket: BucketState,
+    unit: CompactionUnit,
+    rewritten: Sequence[DataFileMeta],
+    moved: Sequence[DataFileMeta],
+    elsewhere: Sequence[DataFileMeta],
+) -> BucketState:
+    """The bucket as the first round will leave it, with one new file for all that are rewritten, as far as can be known before."""
+    gone = {file.file_name for file in (*rewritten, *moved, *elsewhere)}
+    files = [file for file in bucket.files if file.file_name not in gone]
+    files += [replace(file, level=unit.output_level) for file in moved]
+    files += [replace(file, file_source=FileSource.COMPACT, file_name=f"new {file.file_name}") for file in elsewhere]
+    if rewritten:
+        rows = sum(file.row_count for file in rewritten)
+        files.append(replace(rewritten[0], file_name="new", level=unit.output_level, file_source=FileSource.COMPACT, row_count=rows))
+    return replace(bucket, files=tuple(files))
+
+
+def _with_deletions(bucket: BucketState) -> frozenset[str]:
+    ranges = bucket.deletion_file.deletion_ranges if bucket.deletion_file is not None else None
+    return frozenset(entry.data_file for entry in ranges or ())
+
+
+def _pick_reason(levels: Levels) -> str:
+    level_0 = sum(run.level == 0 for run in levels.runs)
+    if level_0:
+        return f"{_files(level_0, 'level-0')} cannot be seen by batch readers"
+    return f"{len(levels.runs)} sorted runs are too many for their sizes"
+
+
+def _groups_reason(built: int, replaced: int, orphans: int, forced: bool) -> str:
+    parts = []
+    if built:
+        parts.append(f"{built} group{'s' * (built > 1)} {'to be built as asked' if forced else 'missing or stale'}")
+    if replaced and not forced:
+        parts.append(f"{replaced} stale payload{'s' * (replaced > 1)} to be dropped")
+    if orphans:
+        parts.append(f"{orphans} payload{'s' * (orphans > 1)} of no definition to be dropped")
+    return "; ".join(parts)
+
+
+def _files(count: int, kind: str) -> str:
+    return f"{count} {kind} file" if count == 1 else f"{count} {kind} files"

@@ -1,0 +1,104 @@
+"""Rebuilding the index groups of a bucket after its files changed (spec 06 §6, §9, §10, §12; Java `BucketedPrimaryKeyIndexMaintainer`).
+
+Invariant: after the commit of a unit of work, every level of its bucket whose COMPACT files hold rows has, per definition, exactly one payload,
+built over exactly those files; and the index manifest names no other payload of the bucket. The one exception is a build that failed: its level
+stays uncovered, its stale payload goes all the same (decision 8), and readers fall back to the data.
+
+A payload covers *every physical row* of its sources, in UTF-16 order of their names: deletion vectors are not applied, as positions must count
+all rows. A level whose sources are unchanged keeps its payload; any difference rebuilds the whole level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import structlog
+
+from maintainer.data.reader import DataFile
+from maintainer.errors import CorruptFile, CorruptTable, StorageError
+from maintainer.index import family, groups
+from maintainer.index.definition import IndexDefinition
+from maintainer.index.groups import GroupPlan
+from maintainer.index.payload import BuiltPayload, payload_entry
+from maintainer.model.bucket import BucketState
+from maintainer.model.files import DataFileMeta, IndexFileMeta
+from maintainer.model.work import IndexFailure, Rebuild
+
+log = structlog.get_logger(__name__)
+
+BATCH_ROWS = 64 * 1024
+_NOT_ABOUT_VALUES = (StorageError, CorruptFile, CorruptTable, MemoryError)
+"""What fails the whole work instead of one group: nothing would come of publishing around a broken store or table."""
+
+
+@dataclass(frozen=True)
+class GroupChanges:
+    """What the index manifest gets and loses in one bucket."""
+
+    added: tuple[IndexFileMeta, ...]
+    removed: tuple[IndexFileMeta, ...]
+    failures: tuple[IndexFailure, ...]
+
+
+def group_plans(
+    state: BucketState, definitions: Sequence[IndexDefinition], forced: frozenset[Rebuild] = frozenset()
+) -> list[tuple[IndexDefinition, GroupPlan]]:
+    """All groups of a bucket to build or to drop; `forced` ones also when they are current."""
+    plans = []
+    for definition in definitions:
+        wanted = groups.pick(state, definition)
+        planned = {plan.level for plan in wanted}
+        active = groups.evaluate(state, definition).active
+        sources = groups.sources(state.files)
+        wanted += [
+            GroupPlan(level, tuple(sources[level]), (active[level],))
+            for column, level in ((rebuild.column, rebuild.level) for rebuild in sorted(forced))
+            if column == definition.column and level in active and level not in planned
+        ]
+        plans += [(definition, plan) for plan in wanted]
+    return plans
+
+
+def rebuild_groups(
+    state: BucketState,
+    plans: Sequence[tuple[IndexDefinition, GroupPlan]],
+    orphans: Sequence[IndexFileMeta],
+    open_file: Callable[[DataFileMeta], DataFile],
+    write: Callable[[BuiltPayload], str],
+) -> GroupChanges:
+    """Build and drop groups; `state` is the bucket as the commit leaves it, `write` stores a payload and answers its file name."""
+    files = {file.file_name: file for file in state.files}
+    added: list[IndexFileMeta] = []
+    removed = list(orphans)
+    failures: list[IndexFailure] = []
+    for definition, plan in plans:
+        removed += plan.inputs
+        if not plan.sources:
+            continue
+        total = sum(rows for _, rows in plan.sources)
+        try:
+            column = _column(definition, [files[name] for name, _ in plan.sources], open_file)
+            built = family.family(definition.family).build(column, definition, total)
+            if built.row_count != total:
+                raise ValueError(f"the payload covers {built.row_count} rows, the level has {total}")
+            added.append(payload_entry(definition, plan.level, plan.sources, built, write(built)))
+        except _NOT_ABOUT_VALUES:
+            raise
+        except Exception as error:  # whatever a family stumbles over concerns its own group alone
+            log.warning("index.failed", bucket=state.bucket, column=definition.column, level=plan.level, error=str(error))
+            failures.append(IndexFailure(definition.column, plan.level, f"{type(error).__name__}: {error}"))
+    return GroupChanges(tuple(added), tuple(_distinct(removed)), tuple(failures))
+
+
+def _column(definition: IndexDefinition, files: Sequence[DataFileMeta], open_file: Callable[[DataFileMeta], DataFile]) -> Iterator[pa.Array]:
+    """The indexed column of all physical rows, file after file."""
+    for meta in files:
+        with open_file(meta) as file:
+            for _, batch in file.batches([definition.column], BATCH_ROWS):
+                yield batch.column(0)
+
+
+def _distinct(payloads: Sequence[IndexFileMeta]) -> Iterator[IndexFileMeta]:
+    return iter({payload.file_name: payload for payload in payloads}.values())
