@@ -1,6 +1,6 @@
 """Picking: the cases in `pick/*.txt`, and what holds for every bucket.
 
-A case is a title, options of the table, what the clock says, runs (`level:size`, newest first), `----`, and an answer for each rule that is asked.
+A case is a title, options of the table, what the clock says, runs (`level:size`, newest first), `----`, and an answer for each rule asked.
 `pytest tests/maintain/test_pick.py --rewrite` writes the answers anew, for reading the difference.
 """
 

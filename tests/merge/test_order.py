@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from decimal import Decimal
@@ -31,7 +32,7 @@ def columns_of(rows: Rows, key_types: Sequence[DataType], cuts: Sequence[int] = 
     for index, data_type in enumerate(key_types):
         array = to_arrow_array([row[index] for row in [rows[0], *rows]] if rows else [], data_type).slice(1)
         bounds = [0, *sorted(cut % (len(rows) + 1) for cut in cuts), len(rows)]
-        columns.append(pa.chunked_array([array.slice(a, b - a) for a, b in zip(bounds, bounds[1:], strict=False)], array.type))
+        columns.append(pa.chunked_array([array.slice(a, b - a) for a, b in itertools.pairwise(bounds)], array.type))
     return columns
 
 
@@ -63,7 +64,7 @@ def test_strictly_ascending_is_what_single_values_say(case: tuple[tuple[DataType
     if distinct:
         rows = [rows[index] for index in np.array(model_order(rows)[0], int)[model_order(rows)[1]].tolist()]
     keys = [order_keys(row) for row in rows]
-    expected = all(before < after for before, after in zip(keys, keys[1:], strict=False))
+    expected = all(before < after for before, after in itertools.pairwise(keys))
     assert order.is_sorted(columns_of(rows, key_types), key_types) == expected
     assert expected or not distinct
 
