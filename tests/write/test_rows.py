@@ -133,8 +133,22 @@ class TestDeletes:
 
     @pytest.mark.parametrize(
         "text",
-        ["BOOLEAN", "DOUBLE", "DECIMAL(30, 2)", "STRING", "BYTES", "DATE", "TIME(3)", "TIMESTAMP(6)", "TIMESTAMP_LTZ(9)", "ARRAY<INT>"]
-        + ["MAP<INT, INT>", "MULTISET<INT>", "ROW<a INT NOT NULL, b ROW<c DATE NOT NULL> NOT NULL>", "VECTOR<FLOAT, 3>"],
+        [
+            "BOOLEAN",
+            "DOUBLE",
+            "DECIMAL(30, 2)",
+            "STRING",
+            "BYTES",
+            "DATE",
+            "TIME(3)",
+            "TIMESTAMP(6)",
+            "TIMESTAMP_LTZ(9)",
+            "ARRAY<INT>",
+            "MAP<INT, INT>",
+            "MULTISET<INT>",
+            "ROW<a INT NOT NULL, b ROW<c DATE NOT NULL> NOT NULL>",
+            "VECTOR<FLOAT, 3>",
+        ],  # fmt: skip
     )
     def test_a_column_without_nulls_gets_some_value(self, text: str) -> None:
         schema = builders.schema({"id": "INT", "v": f"{text} NOT NULL"}, ["id"])
