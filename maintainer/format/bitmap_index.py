@@ -36,7 +36,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile, MaintainerError
-from maintainer.format import byte_column, roaring, varint
+from maintainer.format import byte_column, posting, roaring, varint
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.key_bytes import Comparable, bytes_are_ordered, comparable
 from maintainer.format.stored_block import Compressor, PayloadBytes, Sink, store
@@ -52,6 +52,8 @@ _SMALLEST_ENTRY = 3
 _SMALLEST_PAIR = 1 + 2 * _SMALLEST_ENTRY
 """Block sizes below this give every entry a block of its own."""
 _MAX_INT = 2**31 - 1
+
+Ids = npt.NDArray[np.int64]
 
 
 class BitmapWriter:
@@ -120,8 +122,8 @@ class BitmapWriter:
             self._index.append((key, position, store((raw,), out.extend, self._compress)))
             self._single = None
 
-    def finish(self, null_rows: BitMap64, rows: BitMap64) -> None:
-        """Write what is left; `rows` are the non-null rows."""
+    def finish(self, null_ids: Ids, row_ids: Ids) -> None:
+        """Write what is left; `row_ids` are the non-null rows. Both ascend."""
         if self._open is not None:
             self._write_dictionary(*self._open)
             self._open = None
@@ -129,8 +131,8 @@ class BitmapWriter:
         self._write_single(out)
         self._write(out)
         handles: list[int] = []
-        for bitmap in (null_rows, rows):
-            encoded = roaring.encode64(bitmap)
+        for ids in (null_ids, row_ids):
+            encoded = posting.encode(ids)
             handles += (self._position, len(encoded))
             self._write(encoded)
         parts = [varint.encode(len(self._index))]

@@ -38,7 +38,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile, MaintainerError
-from maintainer.format import byte_column, roaring, varint
+from maintainer.format import byte_column, posting, roaring, varint
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable, comparable
@@ -92,14 +92,14 @@ class BTreeWriter:
         # A copy, so that the little that stays does not keep the whole batch in memory.
         self._open = ByteColumn(rest.data.copy(), rest.offsets.copy()) if len(rest) else None
 
-    def finish(self, null_rows: BitMap64) -> IndexMeta:
+    def finish(self, null_ids: Ids) -> IndexMeta:
         """Write what is left and return the payload's metadata."""
         if self._open is not None and self._last_key is not None:
             self._write_block(self._open, self._last_key)
             self._open = None
         null_offset = null_size = 0
-        if null_rows:
-            encoded = roaring.encode64(null_rows)
+        if len(null_ids):
+            encoded = posting.encode(null_ids)
             null_offset, null_size = self._position, len(encoded)
             self._write(encoded)
             self._write(_CRC.pack(zlib.crc32(encoded)))
@@ -111,7 +111,7 @@ class BTreeWriter:
         index_offset = self._position
         index_size = store(_block(ByteColumn.of_rows(rows)), self._write, self._compress)
         self._write(FOOTER.pack(0, 0, 0, index_offset, index_size, null_offset, null_size, WRITE_VERSION, MAGIC))
-        return IndexMeta(self._first_key, self._last_key, bool(null_rows))
+        return IndexMeta(self._first_key, self._last_key, len(null_ids) > 0)
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         self._sink(data)

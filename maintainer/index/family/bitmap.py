@@ -46,10 +46,8 @@ def build(column: pa.ChunkedArray | Iterable[pa.Array], definition: IndexDefinit
         writer.add(batch.keys, posting.encode_groups(batch.ids, batch.starts))
         first = batch.keys[0] if first is None else first
         last = batch.keys[-1]
-    rows = BitMap64()
-    rows.add_range(0, total_rows)
-    writer.finish(ordered.null_rows, rows - ordered.null_rows)
-    return sink.payload(total_rows, index_meta.encode(IndexMeta(first, last, bool(ordered.null_rows))))
+    writer.finish(ordered.null_ids, ordered.row_ids)
+    return sink.payload(total_rows, index_meta.encode(IndexMeta(first, last, len(ordered.null_ids) > 0)))
 
 
 def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> BitmapReader:  # noqa: A001

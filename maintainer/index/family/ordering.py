@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from maintainer.errors import MaintainerError
-from maintainer.format import key_bytes, posting
+from maintainer.format import key_bytes
 from maintainer.format.byte_column import ByteColumn
 from maintainer.merge.order import sort_groups
 from maintainer.model.types import CHARACTERS, DataType
@@ -35,7 +34,7 @@ class KeyBatch:
 
 
 class OrderedColumn:
-    """The non-null values of a column grouped by key, in key order; and the ordinals of its nulls."""
+    """The non-null values of a column grouped by key, in key order; and the ordinals of its nulls, ascending."""
 
     def __init__(self, column: pa.ChunkedArray | Iterable[pa.Array], data_type: DataType, total_rows: int) -> None:
         key_bytes.check_type(data_type)
@@ -58,17 +57,22 @@ class OrderedColumn:
             raise MaintainerError("an index payload needs at least one row")
         missing = np.concatenate(nulls) if nulls else np.empty(0, np.int64)
         self.total_rows = rows
-        self.null_rows: BitMap64 = posting.to_bitmap(missing)
-        values = pa.concat_arrays(parts)
+        self.null_ids: npt.NDArray[np.int64] = missing
+        self._values = pa.concat_arrays(parts)
         parts.clear()
         # Precision that the key does not hold is cut off before values are grouped.
-        self._values, sort_type = key_bytes.sortable(values, data_type)
-        self._order, self._starts = sort_groups([self._values], [sort_type])
+        words, sort_type = key_bytes.sortable(self._values, data_type)
+        self._order, self._starts = sort_groups([words], [sort_type])
         self._ordinals = None
         if len(missing):
             present = np.ones(rows, bool)
             present[missing] = False
             self._ordinals = np.flatnonzero(present)
+
+    @property
+    def row_ids(self) -> npt.NDArray[np.int64]:
+        """The ordinals of all values that are not null."""
+        return np.arange(self.total_rows) if self._ordinals is None else self._ordinals
 
     @property
     def distinct(self) -> int:
