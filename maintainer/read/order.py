@@ -28,11 +28,13 @@ OrderBy = str | SortKey | tuple[str, str] | Sequence[str | SortKey | tuple[str, 
 
 
 def sort_keys(order_by: OrderBy | None, schema: TableSchema) -> tuple[SortKey, ...]:
-    """`"a"`, `"a DESC"`, `("a", "desc")`, or a list of these."""
+    """`"a"`, `"a DESC"`, `"a, b DESC"`, `("a", "desc")`, or a list of these."""
     if order_by is None:
         return ()
-    single = isinstance(order_by, str | SortKey) or _is_pair(order_by)
-    items = cast(Sequence[Any], [order_by] if single else order_by)
+    if isinstance(order_by, str):
+        items: Sequence[Any] = [order_by] if schema.has_field(order_by) else order_by.split(",")
+    else:
+        items = cast(Sequence[Any], [order_by] if isinstance(order_by, SortKey) or _is_pair(order_by) else order_by)
     return tuple(_sort_key(item, schema) for item in items)
 
 
@@ -62,9 +64,7 @@ def _sort_key(item: str | SortKey | tuple[str, str], schema: TableSchema) -> Sor
     if isinstance(item, SortKey):
         key = item
     elif isinstance(item, str):
-        name, _, direction = item.rpartition(" ")
-        known = schema.has_field(item) or direction.lower() not in ("asc", "desc")
-        key = SortKey(item) if known else SortKey(name.strip().strip("`"), direction.lower() == "desc")
+        key = SortKey(item) if schema.has_field(item) else _parsed(item.strip())
     elif _is_pair(item):
         key = SortKey(item[0], item[1].lower() == "desc")
     else:
@@ -73,3 +73,11 @@ def _sort_key(item: str | SortKey | tuple[str, str], schema: TableSchema) -> Sor
     if data_type.root in _UNORDERED:
         raise UsageError(f"column {key.column!r} of type {data_type.sql()} has no order")
     return key
+
+
+def _parsed(text: str) -> SortKey:
+    """A column's name, perhaps in backticks, and ASC or DESC."""
+    name, _, direction = text.rpartition(" ")
+    if direction.lower() not in ("asc", "desc"):
+        name, direction = text, "asc"
+    return SortKey(name.strip().strip("`"), direction.lower() == "desc")

@@ -24,7 +24,9 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from maintainer.data.values import json_value, to_arrow_array
+from maintainer.errors import Unsupported
 from maintainer.index.definition import SORTED, IndexDefinition, definitions
+from maintainer.index.family import family
 from maintainer.index.groups import NOT_VISIBLE
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta
@@ -100,12 +102,17 @@ class _Planner:
         elif not use_index or not options.boolean("global-index.enabled", True):
             self._no_index = "indexes are switched off"
         else:
-            found = [each for each in definitions(state.schema) if each.family in SORTED and each.column in fields_of(predicate)]
-            self._projected = project(predicate, {each.column for each in found})
-            self._definitions = tuple(each for each in found if self._projected and each.column in fields_of(self._projected))
-            self._no_index = (
-                "no index on the columns of the condition" if not found else "the condition also holds for rows that no indexed column tells"
-            )
+            wanted = fields_of(predicate)
+            found = [each for each in definitions(state.schema) if each.family in SORTED and each.column in wanted]
+            readable = [each for each in found if _is_readable(each)]
+            self._projected = project(predicate, {each.column for each in readable})
+            self._definitions = tuple(each for each in readable if self._projected and each.column in fields_of(self._projected))
+            if not found:
+                self._no_index = "no index on the columns of the condition"
+            elif not readable:
+                self._no_index = "; ".join(f"{each.column}: {each.family} indexes are not read yet" for each in found)
+            else:
+                self._no_index = "a row may satisfy the condition by a column without index"
 
     def files(self) -> Iterator[FilePlan]:
         for bucket in self._buckets:
@@ -157,6 +164,14 @@ class _Planner:
         rows = [self._store.layout.partition_values(partition) for partition in partitions]
         table = pa.table({name: to_arrow_array([row[i] for row in rows], self._schema.field(name).type) for i, name in enumerate(keys)})
         return dict(zip(partitions, mask(part, table, self._schema).tolist(), strict=True))
+
+
+def _is_readable(definition: IndexDefinition) -> bool:
+    try:
+        family(str(definition.family))
+    except Unsupported:
+        return False
+    return True
 
 
 def _narrowed(bucket: BucketState, file: DataFileMeta, indexes: BucketIndexes, predicate: Predicate) -> FilePlan:

@@ -24,7 +24,7 @@ from maintainer.model.files import DELETION_VECTORS
 from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
-from maintainer.model.types import DataType, TypeRoot
+from maintainer.model.types import DataField, DataType, TypeRoot
 from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.literals import place
 from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
@@ -91,6 +91,12 @@ class Scan:
     tag: str | None = None
     as_of: int | str | dt.datetime | None = None
     use_index: bool = True
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The columns that come out."""
+        _, schema = self._resolve()
+        return tuple(schema.field(name) for name in self._checked(schema)[0])
 
     def plan(self) -> ScanPlan:
         """What is done with each file of the snapshot."""

@@ -164,7 +164,7 @@ def _condition(node: exp.Expression) -> Expression:
 def _comparison(node: exp.Expression) -> Expression:
     _only(node, "this", "expression")
     op = _COMPARISONS[type(node).__name__]
-    left, right = node.args["this"], node.args["expression"]
+    left, right = _bare(node.args["this"]), _bare(node.args["expression"])
     if _is_column(left):
         return Test(op, _column(left), (_literal(right),))
     if _is_column(right):
@@ -250,13 +250,19 @@ def _only(node: Any, *keys: str) -> Any:
     return node.args.get(keys[0])
 
 
+def _bare(node: Any) -> Any:
+    """The node without parentheses around it."""
+    while type(node).__name__ == "Paren":
+        node = node.args["this"]
+    return node
+
+
 def _is_column(node: Any) -> bool:
     return type(node).__name__ == "Column"
 
 
 def _column(node: Any) -> str:
-    while type(node).__name__ == "Paren":
-        node = node.args["this"]
+    node = _bare(node)
     if not _is_column(node):
         raise UsageError(f"{_sql(node)} is not a column; {SUPPORTED}")
     identifier = node.args["this"]
@@ -268,15 +274,10 @@ def _column(node: Any) -> str:
 def _literal(node: Any) -> Any:
     """The value of a literal; numbers with a point or an exponent are decimals, so that nothing is lost before the column's type is known."""
     negative = False
-    while True:
-        name = type(node).__name__
-        if name == "Paren":
-            node = node.args["this"]
-        elif name == "Neg":
-            negative, node = not negative, node.args["this"]
-        else:
-            break
-    value = _value(name, node)
+    node = _bare(node)
+    while type(node).__name__ == "Neg":
+        negative, node = not negative, _bare(node.args["this"])
+    value = _value(type(node).__name__, node)
     if negative:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise UsageError(f"− before {_sql(node)}, which is not a number")
