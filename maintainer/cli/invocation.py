@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -51,6 +51,10 @@ class Invocation:
             branch=self.branch,
             options=self.options,
         )
+
+    def on_branch(self, branch: str | None) -> Invocation:
+        """The same call, for a table on this branch unless the call names one."""
+        return self if self.branch or branch is None else replace(self, branch=branch)
 
     @functools.cached_property
     def output(self) -> Output:

@@ -228,6 +228,13 @@ def _written(document: Document, console: Console) -> None:
         console.print(f"{verb} {document['rows']} rows; snapshot {document['snapshot']} of {document['table']}.")
 
 
+def _committed(document: Document, console: Console) -> None:
+    ids = ", ".join(map(str, document["snapshots"]))
+    console.print(f"Committed {document['table']}: snapshot {ids}." if ids else f"Nothing was committed to {document['table']}.")
+    for each in document["conflicts"]:
+        console.print(f"Lost: {partition(each['partition'])} bucket {each['bucket']}: {each['reason']}", style="yellow")
+
+
 VIEWS: Mapping[str, Callable[[Document, Console], None]] = {
     "coverage": _coverage,
     "passes": _passes,
@@ -239,4 +246,5 @@ VIEWS: Mapping[str, Callable[[Document, Console], None]] = {
     "explain": _explain,
     "created": _created,
     "written": _written,
+    "committed": _committed,
 }
