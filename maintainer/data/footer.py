@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from maintainer.errors import CorruptFile
 from maintainer.model.types import FLOATS, TIMESTAMPS, DataType
 
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -37,11 +38,27 @@ def leaf_count(data_type: pa.DataType) -> int:
     return sum(leaf_count(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
+def check_names(metadata: pq.FileMetaData) -> None:
+    """The footer names its columns twice, in the schema and with each chunk: a name that is wrong in one place is noticed.
+
+    Worth asking when a column is missing, since its values would silently be NULL.
+    """
+    if metadata.num_row_groups:
+        group = metadata.row_group(0)
+        for index in range(metadata.num_columns):
+            path, chunk_path = metadata.schema.column(index).path, group.column(index).path_in_schema
+            if path != chunk_path:
+                raise CorruptFile(f"a column of the footer is called {path} and {chunk_path}")
+
+
 def bounds(metadata: pq.FileMetaData, group: int, index: int, arrow: pa.DataType, data_type: DataType) -> tuple[Any, Any] | None:
     """Values between which those of a column chunk are, in the order of `maintainer.model.values`."""
     if pa.types.is_fixed_size_binary(arrow):  # INT96 in disguise, or a decimal without annotation
         return None
-    statistics = metadata.row_group(group).column(index).statistics
+    chunk = metadata.row_group(group).column(index)
+    if chunk.physical_type != metadata.schema.column(index).physical_type:  # Arrow ends the process when it is asked for such statistics
+        raise CorruptFile(f"a column chunk of row group {group} has type {chunk.physical_type}")
+    statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
         return None
     low, high = value(statistics.min_raw, arrow, data_type), value(statistics.max_raw, arrow, data_type)

@@ -18,16 +18,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import structlog
 
 from maintainer.data import evolution, footer, int96, physical
 from maintainer.data.arrow_types import arrow_field
 from maintainer.errors import CorruptFile, MaintainerError, StorageError, Unsupported
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
-from maintainer.model.types import DataField
+from maintainer.model.types import CHARACTERS, DataField, DataType
 from maintainer.storage.storage import Storage
 
 _LARGEST_KIND = 3
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class _Column:
     target: DataField
     source: DataField
     name: str | None
+    holds_text: bool
 
     @property
     def is_system(self) -> bool:
@@ -178,14 +182,19 @@ class DataFile:
                 found = source.name
             elif source is not None and self._arrow_schema.get_all_field_indices(source.name):
                 raise CorruptFile(f"two columns have the name {source.name}")
-            elif target in (SEQUENCE_FIELD, KIND_FIELD):
-                raise CorruptFile("a key-value file without this column")
-            plan = self._columns[name] = _Column(target, source or target, found)
+            elif source is not None and not (source.type.nullable and target.type.nullable):
+                raise CorruptFile("the file does not have this column, which is NOT NULL")
+            if source is not None and found is None:
+                footer.check_names(self.metadata)
+                log.warning("data_file.column_missing", file=self.path, column=source.name)
+            plan = self._columns[name] = _Column(target, source or target, found, _holds_text(target.type))
         return plan
 
     def _conform(self, array: pa.Array, plan: _Column) -> pa.Array:
         with self._errors(plan.target.name):
             array = physical.conform(array, plan.source.type, plan.target.type)
+            if plan.holds_text:
+                array.validate(full=True)  # Arrow does not look whether text is UTF-8 when it reads it
             if array.null_count and not plan.target.type.nullable and (plan.is_system or plan.target.name in self._read_schema.primary_keys):
                 raise CorruptFile("NULL where there must be a value")
             if plan.target is KIND_FIELD and len(array):
@@ -225,6 +234,11 @@ def _row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:
         groups.append(RowGroup(first, rows))
         first += rows
     return tuple(groups)
+
+
+def _holds_text(data_type: DataType) -> bool:
+    parts = (data_type.key, data_type.element, *(field.type for field in data_type.fields))
+    return data_type.root in CHARACTERS or any(part is not None and _holds_text(part) for part in parts)
 
 
 def _names(plans: Sequence[_Column]) -> list[str]:

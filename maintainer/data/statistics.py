@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 
 from maintainer.data import footer
 from maintainer.errors import UsageError
-from maintainer.format import binary_row, simple_stats
+from maintainer.format import binary_row
+from maintainer.format.simple_stats import ColumnStats, truncate
 from maintainer.model.files import SimpleStats
 from maintainer.model.types import BINARIES, CHARACTERS, DataField
 from maintainer.model.values import order_key
@@ -38,16 +39,7 @@ KEY_LENGTH = 128
 _TRUNCATE = re.compile(r"truncate\s*\(\s*(\d+)\s*\)")
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
-    """What is known of the values of one column; None is unknown."""
-
-    min: Any = None
-    max: Any = None
-    null_count: int | None = None
-
-
-UNKNOWN = ColumnStats()
+UNKNOWN = ColumnStats(None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +69,10 @@ class Mode:
         if not self.counts:
             return UNKNOWN
         if not self.bounds:
-            return ColumnStats(null_count=stats.null_count)
+            return ColumnStats(None, None, stats.null_count)
         if self.length is None or field.type.root not in CHARACTERS | BINARIES:
             return stats
-        low, high = simple_stats.truncate(stats.min, stats.max, self.length)
+        low, high = truncate(stats.min, stats.max, self.length)
         return ColumnStats(low, high, stats.null_count)
 
 
@@ -148,7 +140,7 @@ def _merge(
         lows.append(low)
         highs.append(high)
     if not bounds or not lows:
-        return ColumnStats(null_count=nulls)
+        return ColumnStats(None, None, nulls)
     return ColumnStats(min(lows, key=order_key), max(highs, key=order_key), nulls)
 
 
