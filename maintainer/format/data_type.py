@@ -171,6 +171,7 @@ class _TextParser:
         self.depth = depth
         self.tokens: list[tuple[str, str]] = []
         self.position = 0
+        self.postfixes = 0
         # The parameters of GEOMETRY and GEOGRAPHY are free text (a coordinate system), kept as one token.
         position = 0
         while position < len(text.rstrip()):
@@ -225,13 +226,12 @@ class _TextParser:
         if self.depth > MAX_DEPTH + 1:
             raise self.error(f"nested deeper than {MAX_DEPTH}")
         data_type = self.suffix(self.plain())
-        for _ in range(MAX_DEPTH):
-            for root in (TypeRoot.ARRAY, TypeRoot.MULTISET):
-                if self.take_words(root):
-                    data_type = self.suffix(DataType(root, element=data_type))
-                    break
-            else:
-                break
+        while self.take_words("ARRAY") or self.take_words("MULTISET"):
+            self.postfixes += 1
+            if self.postfixes > MAX_DEPTH:
+                raise self.error(f"nested deeper than {MAX_DEPTH}")
+            root = TypeRoot(self.tokens[self.position - 1][1].upper())
+            data_type = self.suffix(DataType(root, element=data_type))
         self.depth -= 1
         return data_type
 

@@ -30,12 +30,6 @@ def decode_stats(stats: SimpleStats, types: Sequence[DataType]) -> list[ColumnSt
     return [ColumnStats(*column) for column in zip(low, high, counts, strict=False)]
 
 
-def encode_stats(columns: Sequence[tuple[Any, Any, int | None]], types: Sequence[DataType]) -> SimpleStats:
-    codec = row_codec(tuple(types))
-    low, high, counts = ([column[part] for column in columns] for part in range(3))
-    return SimpleStats(codec.serialize(low), codec.serialize(high), tuple(counts))
-
-
 def truncate(value_min: Any, value_max: Any, length: int) -> tuple[Any, Any]:
     """Bounds of at most `length` characters or bytes; other values than texts and binaries stay as they are.
 

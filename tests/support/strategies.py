@@ -289,26 +289,31 @@ def manifest_files() -> st.SearchStrategy[ManifestFileMeta]:
     )
 
 
-def commit_messages(version: int = 12) -> st.SearchStrategy[CommitMessage]:
-    """Messages that the version can hold without loss."""
-    files = st.lists(file_metas(version >= 13), max_size=2).map(tuple)
-    indexes = st.lists(index_files(), max_size=2).map(tuple)
-    return st.builds(
-        CommitMessage,
-        st.just(EMPTY_ROW) | serialized_rows(),
-        st.integers(-2, 2**31 - 1),
-        st.none() | int32s,
-        files,
-        files,
-        files,
-        indexes,
-        indexes,
-        files,
-        files,
-        files,
-        indexes,
-        indexes,
-        st.none() | int64s if version >= 14 else st.none(),
+@st.composite
+def commit_messages(draw: st.DrawFn, version: int = 12) -> CommitMessage:
+    """Messages that the version can hold without loss; their lists share a few files."""
+    pool = draw(st.lists(file_metas(version >= 13), min_size=1, max_size=2))
+    index_pool = draw(st.lists(index_files(), min_size=1, max_size=2))
+    files = st.lists(st.sampled_from(pool), max_size=2).map(tuple)
+    indexes = st.lists(st.sampled_from(index_pool), max_size=2).map(tuple)
+    return draw(
+        st.builds(
+            CommitMessage,
+            st.just(EMPTY_ROW) | serialized_rows(),
+            st.integers(-2, 2**31 - 1),
+            st.none() | int32s,
+            files,
+            files,
+            files,
+            indexes,
+            indexes,
+            files,
+            files,
+            files,
+            indexes,
+            indexes,
+            st.none() | int64s if version >= 14 else st.none(),
+        )
     )
 
 
