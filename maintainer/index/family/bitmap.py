@@ -104,7 +104,8 @@ class BitmapReader(SortedReader):
         if leaf.op is not Op.LIKE:
             return None
         check_pattern(leaf.literal)
-        keys = pa.array([entry.key for entry in entries], pa.large_binary())
+        # as text: on bytes, RE2 would match Latin-1; a key that is not UTF-8 is ArrowInvalid, a broken payload
+        keys = pa.array([entry.key for entry in entries], pa.large_binary()).cast(pa.large_string())
         matched = pc.match_substring_regex(keys, regular_expression(leaf.literal)).to_pylist()
         return self._union(entry for entry, hit in zip(entries, matched, strict=True) if hit)
 
