@@ -20,7 +20,13 @@ _HERE = Path(__file__).resolve()
 _PLACES = (_HERE.parents[1] / "fixtures" / "java", _HERE.parents[3] / "shared" / "golden" / "java")
 """In the repository; else beside it."""
 
-PK_JAVA = (_HERE.parents[1] / "fixtures" / "pk-java.tar.gz", _HERE.parents[3] / "shared" / "golden" / "pk-java.tar.gz")
+PK_JAVA = _HERE.parents[3] / "shared" / "golden" / "pk-java.tar.gz"
+"""Three small tables of a public project's test data, which are not ours to keep: beside the repository, if anywhere."""
+
+
+def directory() -> Path:
+    """Where the cases are."""
+    return next(place for place in _PLACES if place.is_dir())
 
 
 def find(name: str) -> Path | None:
