@@ -194,7 +194,7 @@ class Block:
         number = _INT.unpack_from(raw, len(raw) - _TAIL)[0]
         if raw[-1:] == _ALIGNED:
             size = len(raw) - _TAIL
-            if number <= 0 or size % number:
+            if number <= 0 or not size or size % number:
                 raise CorruptFile(f"a BTree block of {size} bytes cannot have entries of {number} bytes")
             self.bounds = np.arange(0, size + 1, number, dtype=np.int64)
         else:

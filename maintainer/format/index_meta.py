@@ -50,8 +50,10 @@ def decode(data: bytes) -> IndexMeta:
         raise CorruptFile("index metadata is truncated", offset=offset)
     has_nulls = data[offset] == 1
     if len(data) - offset > 2:
-        flags = data[offset + 2] if data[offset + 1] == VERSION else 0
-        return IndexMeta(None if flags & 1 else first, None if flags & 2 else last, has_nulls)
+        flags = data[offset + 2] & 3 if data[offset + 1] == VERSION else 0
+        if flags in (1, 2):
+            raise CorruptFile("only one of the first and the last key is null", offset=offset + 2)
+        return IndexMeta(None, None, has_nulls) if flags else IndexMeta(first, last, has_nulls)
     if has_nulls and not first and not last:
         return IndexMeta(None, None, has_nulls)
     return IndexMeta(first, last, has_nulls)

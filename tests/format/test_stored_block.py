@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maintainer.errors import CorruptFile, Unsupported
+from maintainer.format.stored_block import READ_AHEAD, TAIL_SIZE, PayloadBytes, compressor, open_block, store
+from tests.support.sorted_index import LZ4_BTREE, stored, varint
+from tests.support.strategies import mutated
+
+RAW = st.binary(max_size=200) | st.integers(0, 400).map(lambda n: b"ab" * n)
+LZ4_BLOCK = LZ4_BTREE[0x79 : 0x79 + 0x1A + 5]
+
+
+def written(raw: bytes, name: str) -> tuple[bytes, int]:
+    parts: list[bytes] = []
+    size = store((raw[:3], raw[3:]), lambda data: parts.append(bytes(data)), compressor(name))
+    return b"".join(parts), size
+
+
+def closed(body: bytes, number: int) -> bytes:
+    """A block with this body and a right checksum."""
+    checked = body + bytes((number,))
+    return checked + struct.pack("<I", zlib.crc32(checked))
+
+
+@given(RAW, st.sampled_from(["none", "zstd"]))
+def test_blocks_are_written_as_by_java_and_read_back(raw: bytes, name: str) -> None:
+    data, size = written(raw, name)
+    assert (data, size) == stored(raw, name)
+    assert size == len(data) - 5
+    assert open_block(data) == raw
+
+
+def test_what_does_not_shrink_by_an_eighth_stays_raw() -> None:
+    data, _ = written(bytes(range(256)), "zstd")
+    assert data[-5] == 0
+    data, size = written(b"a" * 256, "zstd")
+    assert data[-5] == 1
+    assert size < 30
+
+
+def test_lz4_is_read() -> None:
+    assert open_block(LZ4_BLOCK) == bytes.fromhex("1a" + "61" * 24 + "3131" + "020074" + "1e00000000")
+
+
+@pytest.mark.parametrize(
+    ("body", "number", "reason"),
+    [
+        (b"", 4, "unknown block compression 4"),
+        (b"\x80", 1, "malformed"),
+        (varint(5) + b"no frame", 1, "cannot be decompressed"),
+        (varint(2**40) + written(b"a" * 100, "zstd")[0][1:-5], 1, "after decompression"),
+        (varint(50) + written(b"a" * 100, "zstd")[0][1:-5], 1, "after decompression"),
+        (varint(5) + b"\x00" * 3, 2, "truncated"),
+        (varint(5) + struct.pack("<ii", 1, 6) + b"\x00", 2, "contradict"),
+        (varint(2**31 - 1) + struct.pack("<ii", 4, 2**31 - 1) + b"\x00" * 4, 2, "contradict"),
+        (varint(9) + struct.pack("<ii", 4, 9) + b"\xff" * 4, 2, "cannot be decompressed"),
+    ],
+)
+def test_malformed_bodies_are_corrupt(body: bytes, number: int, reason: str) -> None:
+    with pytest.raises(CorruptFile, match=reason):
+        open_block(closed(body, number))
+
+
+def test_lzo_is_said_to_be_unsupported() -> None:
+    with pytest.raises(Unsupported, match="lzo"):
+        open_block(closed(varint(5) + b"\x00" * 12, 3))
+
+
+@pytest.mark.parametrize("name", ["lz4", "lzo", "snappy"])
+def test_only_none_and_zstd_are_written(name: str) -> None:
+    with pytest.raises(Unsupported, match=name):
+        compressor(name)
+
+
+@given(st.data(), st.sampled_from([written(b"abc", "none")[0], written(b"abc" * 99, "zstd")[0], LZ4_BLOCK]))
+def test_changed_blocks_are_corrupt(data: st.DataObject, block: bytes) -> None:
+    changed = data.draw(mutated(block).filter(lambda found: found != block))
+    with pytest.raises(CorruptFile):
+        open_block(changed)
+
+
+class Recorder:
+    """A payload that notes what was read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.reads: list[tuple[int, int]] = []
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        self.reads.append((offset, length))
+        return self.data[offset : offset + length]
+
+
+def test_the_end_is_read_once() -> None:
+    recorder = Recorder(bytes(range(256)) * 1024)
+    source = PayloadBytes(recorder, len(recorder.data))
+    size = len(recorder.data)
+    assert source.range(size - 52, 52) == recorder.data[-52:]
+    assert source.range(size - 1000, 100) == recorder.data[-1000:-900]
+    assert recorder.reads == [(size - TAIL_SIZE, TAIL_SIZE)]
+    assert source.is_at_hand(size - TAIL_SIZE)
+    assert not source.is_at_hand(0)
+
+
+def test_a_scan_reads_ahead() -> None:
+    recorder = Recorder(bytes(range(256)) * 8192)
+    source = PayloadBytes(recorder, len(recorder.data))
+    for offset in range(0, 2 * READ_AHEAD, 1000):
+        assert source.range(offset, 1000, ahead=True) == recorder.data[offset : offset + 1000]
+    assert len(recorder.reads) <= 4
+    assert source.range(5, 3) == recorder.data[5:8]
+    assert recorder.reads[-1] == (5, 3)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(-1, 2), (0, 101), (100, 1), (2**62, 1), (5, -1)])
+def test_ranges_outside_of_the_payload_are_corrupt(offset: int, length: int) -> None:
+    source = PayloadBytes(Recorder(bytes(100)), 100)
+    with pytest.raises(CorruptFile, match="outside"):
+        source.range(offset, length)
+    with pytest.raises(CorruptFile):
+        source.block(offset, length)
+
+
+def test_a_payload_shorter_than_its_metadata_says_is_corrupt() -> None:
+    source = PayloadBytes(Recorder(bytes(90)), 100)
+    with pytest.raises(CorruptFile, match="shorter"):
+        source.range(50, 10)
