@@ -77,8 +77,17 @@ def by_name(files: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "after"), TABLES)
-def test_live_files_of_every_bucket(name: str, after: bool) -> None:
-    count = 0
+def test_the_state_of_every_snapshot_is_as_java_lists_it(name: str, after: bool) -> None:
+    assert states(name, after) or name == "empty_table"
+    check_live_files(name, after)
+    check_totals(name, after)
+    check_delta(name, after)
+    check_deletion_vectors(name, after)
+    check_index_groups(name, after)
+    check_following_states(name, after)
+
+
+def check_live_files(name: str, after: bool) -> None:
     for expected, state in states(name, after):
         schema = state.schema
         ours = {
@@ -92,12 +101,9 @@ def test_live_files_of_every_bucket(name: str, after: bool) -> None:
             wanted = by_name({key: file.get(key) for key in ours[where][1][0]} for file in files)
             assert ours[where][1] == wanted
         assert ours.keys() == java.keys()
-        count += 1
-    assert count or name == "empty_table"
 
 
-@pytest.mark.parametrize(("name", "after"), TABLES)
-def test_totals_and_kinds(name: str, after: bool) -> None:
+def check_totals(name: str, after: bool) -> None:
     for expected, state in states(name, after):
         snapshot = state.snapshot
         assert snapshot.commit_kind == expected["commitKind"]
@@ -108,8 +114,7 @@ def test_totals_and_kinds(name: str, after: bool) -> None:
         assert snapshot.next_row_id == expected.get("nextRowId")
 
 
-@pytest.mark.parametrize(("name", "after"), TABLES)
-def test_what_a_snapshot_changed(name: str, after: bool) -> None:
+def check_delta(name: str, after: bool) -> None:
     for expected, state in states(name, after):
         delta = [
             (str(entry.kind.name), entry.file.file_name, entry.file.level, bucket_name(entry.bucket_key, state.schema))
@@ -119,8 +124,7 @@ def test_what_a_snapshot_changed(name: str, after: bool) -> None:
         assert sorted(delta) == sorted(java)
 
 
-@pytest.mark.parametrize(("name", "after"), TABLES)
-def test_deletion_vector_files(name: str, after: bool) -> None:
+def check_deletion_vectors(name: str, after: bool) -> None:
     for expected, state in states(name, after):
         if not state.schema.primary_keys:
             continue
@@ -142,8 +146,7 @@ def test_deletion_vector_files(name: str, after: bool) -> None:
         assert vectors == {(vector["dataFile"], len(vector["positions"])) for vector in expected.get("deletionVectors", [])}
 
 
-@pytest.mark.parametrize(("name", "after"), TABLES)
-def test_index_groups(name: str, after: bool) -> None:
+def check_index_groups(name: str, after: bool) -> None:
     for expected, state in states(name, after):
         files = [
             (bucket_name(key, state.schema), file)
@@ -176,8 +179,8 @@ def java_payload(group: dict[str, Any]) -> tuple[Any, ...]:
     return java_name(group), group["type"], group["file"], size, rows, group["fieldId"], group["rowRange"], meta, sources
 
 
-@pytest.mark.parametrize(("name", "after"), TABLES)
-def test_a_state_that_follows_another_is_the_same_as_one_read_alone(name: str, after: bool) -> None:
+def check_following_states(name: str, after: bool) -> None:
+    """A state that follows another is the same as one read alone."""
     store = opened(name, after)
     previous: list[TableState] = []
     for _, state in states(name, after):
