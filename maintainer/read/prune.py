@@ -171,10 +171,11 @@ def _prefix(prefix: str | bytes) -> _Inside:
 
 
 class FileBounds:
-    """The bounds of the columns of data files, from their statistics and keys, in terms of the read schema."""
+    """The bounds of the columns of data files, from their statistics and keys, in terms of the read schema. Partition columns have none: their
+    values are those of the manifest, whatever the file says."""
 
     def __init__(self, schema: TableSchema, schema_of: Callable[[int], TableSchema], columns: frozenset[str]) -> None:
-        self._fields = [schema.field(name) for name in schema.names if name in columns]
+        self._fields = [schema.field(name) for name in schema.names if name in columns and name not in schema.partition_keys]
         self._schema_of = schema_of
 
     def of(self, file: DataFileMeta) -> dict[str, Bounds]:

@@ -5,8 +5,9 @@ What the maintainer itself would never leave behind (stale groups, APPEND files 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,32 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from maintainer.commit.committer import Committer
+from maintainer.commit.manifest_files import ManifestWriter
 from maintainer.data.deletions import write_deletions
 from maintainer.data.reader import open_data_file
 from maintainer.data.values import to_arrow_array
 from maintainer.data.writer import DataFileWriter
+from maintainer.format import snapshot_json
 from maintainer.index.definition import definitions
 from maintainer.index.family import family
 from maintainer.index.groups import sources
 from maintainer.index.payload import payload_entry
-from maintainer.model.commit import CommitMessage
-from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileSource, IndexFileMeta
+from maintainer.model.files import (
+    EMPTY_ROW,
+    BucketKey,
+    DataFileMeta,
+    FileKind,
+    FileSource,
+    IndexFileMeta,
+    IndexManifestEntry,
+    ManifestEntry,
+    ManifestFileMeta,
+)
 from maintainer.model.schema import TableSchema
-from maintainer.model.snapshot import Snapshot
+from maintainer.model.snapshot import BATCH_IDENTIFIER, CommitKind, Snapshot
 from maintainer.model.values import order_keys
 from maintainer.storage.layout import FileNames
-from maintainer.table.store import TableStore, create_store
+from maintainer.table.store import TableStore, create_store, open_store
 from maintainer.write.bucketing import group
 
 Row = Mapping[str, Any]
@@ -50,6 +61,8 @@ class BuiltTable:
         self.store: TableStore = create_store(str(directory), schema)
         self._names = FileNames("index-")
         self._buckets: dict[BucketKey, _Bucket] = {}
+        self._manifests: list[ManifestFileMeta] = []
+        self._indexes: list[IndexManifestEntry] = []
 
     def put(
         self,
@@ -103,23 +116,53 @@ class BuiltTable:
                     bucket.payloads.append(built[-1])
         return built
 
+    def swap_payload(self, column: str, data: bytes) -> IndexFileMeta:
+        """As `index` of one column, but with these bytes as the payload."""
+        (payload,) = self.index([column])
+        self.index_path(payload).write_bytes(data)
+        changed = replace(payload, file_size=len(data))
+        for bucket in self._buckets.values():
+            bucket.payloads = [changed if each is payload else each for each in bucket.payloads]
+        return changed
+
+    @staticmethod
+    def opened(table: BuiltTable, options: Mapping[str, str]) -> TableStore:
+        """The table with dynamic options."""
+        return open_store(table.store.uri, options=options)
+
     def publish(self) -> Snapshot:
-        messages = []
-        for key, bucket in self._buckets.items():
+        """A snapshot with what was put since the last one, on top of all that was there."""
+        store, buckets = self.store, self._buckets
+        writer = ManifestWriter(store.storage, store.layout, self.schema.partition_types, store.options())
+        total = store.options().bucket
+        entries = [ManifestEntry(FileKind.ADD, *key, total, file) for key, bucket in buckets.items() for file in bucket.files]
+        for key, bucket in buckets.items():
             indexes = list(bucket.payloads)
             if bucket.deletions:
-                indexes.append(write_deletions(self.store.storage, self.store.layout, self._names, bucket.deletions, False))
-            message = CommitMessage(
-                key.partition,
-                key.bucket,
-                self.store.options().bucket,
-                new_files=tuple(bucket.files),
-                new_index_files=tuple(indexes),
-            )
-            messages.append(message)
+                indexes.append(write_deletions(store.storage, store.layout, self._names, bucket.deletions, False))
+            self._indexes += [IndexManifestEntry(FileKind.ADD, *key, file) for file in indexes]
+        base, base_size = writer.write_list(self._manifests)
+        new = writer.write_entries(entries)
+        delta, delta_size = writer.write_list(new)
+        self._manifests += new
         self._buckets = {}
-        snapshot = Committer(self.store).commit_append(messages)
-        assert snapshot is not None
+        rows = sum(entry.file.row_count for entry in entries)
+        snapshot = Snapshot(
+            id=(store.latest_snapshot_id() or 0) + 1,
+            schema_id=store.latest_schema().id,
+            base_manifest_list=base,
+            base_manifest_list_size=base_size,
+            delta_manifest_list=delta,
+            delta_manifest_list_size=delta_size,
+            commit_user="test",
+            commit_identifier=BATCH_IDENTIFIER,
+            commit_kind=CommitKind.COMPACT,
+            time_millis=int(time.time() * 1000),
+            total_record_count=rows,
+            delta_record_count=rows,
+            index_manifest=writer.write_index_manifest(self._indexes) if self._indexes else None,
+        )
+        assert store.storage.create_if_absent(store.layout.snapshot_path(snapshot.id), snapshot_json.encode(snapshot))
         return snapshot
 
     def index_path(self, payload: IndexFileMeta) -> Path:
