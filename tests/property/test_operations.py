@@ -40,8 +40,8 @@ VALUE_TYPES = (
     "|DOUBLE|FLOAT|BOOLEAN|BYTES|ARRAY<INT>|ARRAY<ROW<a INT, b STRING>>|ROW<x INT, y STRING>|MAP<STRING, INT>|MULTISET<STRING>"
 ).split("|")
 INDEXABLE = {*INTEGERS, *FLOATS, *CHARACTERS, *TIMESTAMPS, TypeRoot.DATE, TypeRoot.TIME, TypeRoot.DECIMAL, TypeRoot.BOOLEAN}
-EXAMPLES = share("random operations: tables", short=12, long=150)
-STEPS = share("random operations: steps a table", short=14, long=40)
+EXAMPLES = share("random operations: tables", short=30, long=400)
+STEPS = share("random operations: steps a table", short=25, long=40)
 
 
 class Operations(RuleBasedStateMachine):
