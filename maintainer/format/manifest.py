@@ -82,10 +82,8 @@ _KINDS = {0: FileKind.ADD, 1: FileKind.DELETE}
 
 def decode(data: bytes) -> list[ManifestEntry]:
     """The entries in file order."""
-    entries: list[ManifestEntry] = []
-    for records in read_records(data, SCHEMA_WITH_SEQUENCES, "manifest"):
-        entries += map(_entry, records)
-    return entries
+    partitions: dict[bytes, bytes] = {}
+    return [_entry(record, partitions) for records in read_records(data, SCHEMA_WITH_SEQUENCES, "manifest") for record in records]
 
 
 def encode(entries: Iterable[ManifestEntry], compression: str = "zstd", level: int = 1) -> bytes:
@@ -116,14 +114,18 @@ def stats_fields(stats: SimpleStats) -> dict[str, Any]:
     }
 
 
-def _entry(record: dict[str, Any]) -> ManifestEntry:
+def _entry(record: dict[str, Any], partitions: dict[bytes, bytes]) -> ManifestEntry:
+    """`partitions` are those seen so far: entries of a partition share its bytes, which are checked once."""
     if record["_VERSION"] != VERSION:
         check_version(record["_VERSION"], VERSION, "manifest")
     kind = _KINDS.get(record["_KIND"])
     if kind is None:
         raise CorruptFile(f"a manifest entry has the kind {record['_KIND']}")
-    partition, bucket, total_buckets = record["_PARTITION"], record["_BUCKET"], record["_TOTAL_BUCKETS"]
-    binary_row.arity(partition)
+    bucket, total_buckets = record["_BUCKET"], record["_TOTAL_BUCKETS"]
+    partition = partitions.get(record["_PARTITION"])
+    if partition is None:
+        partition = partitions[record["_PARTITION"]] = record["_PARTITION"]
+        binary_row.arity(partition)
     if not (-2 <= bucket < 2**31 and -2 <= total_buckets < 2**31):
         raise CorruptFile(f"a manifest entry has the bucket {bucket} of {total_buckets}")
     return ManifestEntry(kind, partition, bucket, total_buckets, _file(record["_FILE"]))
