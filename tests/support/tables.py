@@ -1,182 +1,135 @@
-"""Small tables in any state of the read path, written file by file: levels, sources, buckets, partitions, deletion vectors, index groups.
-
-What the maintainer itself would never leave behind (stale groups, APPEND files above level 0, damaged payloads) can be made here, too.
-"""
+"""Tables of metadata only: files that are committed but do not exist, since committing never reads them. And stores that fail on demand."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from pyroaring import BitMap64
+from maintainer.commit.committer import CommitOutcome, Committer
+from maintainer.format import source_meta
+from maintainer.format.source_meta import SourceMeta, ordered
+from maintainer.model.bucket import BucketState
+from maintainer.model.commit import CommitMessage
+from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, IndexFileMeta
+from maintainer.model.snapshot import Snapshot
+from maintainer.model.work import Result, WorkKind
+from maintainer.storage.local import LocalStorage
+from maintainer.table.state import TableState, load_state
+from maintainer.table.store import TableStore, create_store
+from tests.support import builders
 
-from maintainer.commit.manifest_files import ManifestWriter
-from maintainer.data.deletions import write_deletions
-from maintainer.data.reader import open_data_file
-from maintainer.data.values import to_arrow_array
-from maintainer.data.writer import DataFileWriter
-from maintainer.format import snapshot_json
-from maintainer.index.definition import definitions
-from maintainer.index.family import family
-from maintainer.index.groups import sources
-from maintainer.index.payload import payload_entry
-from maintainer.model.files import (
-    EMPTY_ROW,
-    BucketKey,
-    DataFileMeta,
-    FileKind,
-    FileSource,
-    IndexFileMeta,
-    IndexManifestEntry,
-    ManifestEntry,
-    ManifestFileMeta,
-)
-from maintainer.model.schema import TableSchema
-from maintainer.model.snapshot import BATCH_IDENTIFIER, CommitKind, Snapshot
-from maintainer.model.values import order_keys
-from maintainer.storage.layout import FileNames
-from maintainer.table.store import TableStore, create_store, open_store
-from maintainer.write.bucketing import group
-
-Row = Mapping[str, Any]
+OPTIONS = {"bucket": "2", "deletion-vectors.enabled": "true", "commit.min-retry-wait": "1 ms"}
 
 
-@dataclass
-class _Bucket:
-    files: list[DataFileMeta] = field(default_factory=list)
-    deletions: dict[str, BitMap64] = field(default_factory=dict)
-    payloads: list[IndexFileMeta] = field(default_factory=list)
+def empty_table(path: Path, options: Mapping[str, str] | None = None, partition_keys: Sequence[str] = ()) -> TableStore:
+    """`id INT` (and string partition keys) as primary key, `v STRING`; two buckets with deletion vectors."""
+    columns = {**dict.fromkeys(partition_keys, "STRING NOT NULL"), "id": "INT", "v": "STRING"}
+    schema = builders.schema(columns, [*partition_keys, "id"], partition_keys, {**OPTIONS, **(options or {})})
+    return create_store(str(path / "t"), schema)
 
 
-class BuiltTable:
-    """A table of one snapshot: `put` files, `index` their levels, `publish`."""
+def latest(store: TableStore) -> Snapshot:
+    snapshot = store.latest_snapshot()
+    assert snapshot is not None
+    return snapshot
 
-    def __init__(self, directory: Path | str, schema: TableSchema) -> None:
-        self.schema = schema
-        self.store: TableStore = create_store(str(directory), schema)
-        self._names = FileNames("index-")
-        self._buckets: dict[BucketKey, _Bucket] = {}
-        self._manifests: list[ManifestFileMeta] = []
-        self._indexes: list[IndexManifestEntry] = []
 
-    def put(
-        self,
-        rows: Sequence[Row],
-        level: int = 5,
-        source: FileSource = FileSource.COMPACT,
-        deleted: Sequence[int] = (),
-        key: BucketKey | None = None,
-        schema: TableSchema | None = None,
-    ) -> list[DataFileMeta]:
-        """One file per bucket with these rows, in key order; `deleted` are positions in the (only) file."""
-        schema = schema or self.schema
-        table = table_of(rows, schema)
-        options = self.store.options()
-        groups = (
-            [(key, np.arange(len(rows)))]
-            if key is not None
-            else [(part.key, part.rows) for part in group(table, schema, options.bucket, options.bucket_function)]
+def state(store: TableStore) -> TableState:
+    """Read anew, by nobody's cache."""
+    return load_state(TableStore(store.storage, store.branch, store.dynamic_options), latest(store))
+
+
+def bucket(store: TableStore, number: int = 0, partition: bytes = EMPTY_ROW) -> BucketState:
+    return state(store).bucket(BucketKey(partition, number))
+
+
+def names(files: Iterable[DataFileMeta]) -> Counter[tuple[str, int]]:
+    return Counter((file.file_name, file.level) for file in files)
+
+
+def append(
+    store: TableStore, *files: DataFileMeta, number: int = 0, partition: bytes = EMPTY_ROW, total_buckets: int | None = None
+) -> Snapshot:
+    """What a writer does, with a committer of its own."""
+    message = CommitMessage(partition, number, total_buckets, new_files=files)
+    snapshot = Committer(store, "writer").commit_append([message])
+    assert snapshot is not None
+    return snapshot
+
+
+def result(
+    store: TableStore,
+    before: Sequence[DataFileMeta] = (),
+    after: Sequence[DataFileMeta] = (),
+    *,
+    new_index: Sequence[IndexFileMeta] = (),
+    deleted_index: Sequence[IndexFileMeta] = (),
+    number: int = 0,
+    partition: bytes = EMPTY_ROW,
+    total_buckets: int | None = 2,
+    base: Snapshot | None = None,
+    deletion_file: str | None = None,
+) -> Result:
+    """The result of a compaction, or of an index build when no data file changes; based on the latest snapshot unless told otherwise."""
+    base = base or latest(store)
+    new, deleted = tuple(new_index), tuple(deleted_index)
+    if before or after:
+        message = CommitMessage(
+            partition,
+            number,
+            total_buckets,
+            compact_before=tuple(before),
+            compact_after=tuple(after),
+            compact_new_index_files=new,
+            compact_deleted_index_files=deleted,
         )
-        metas = []
-        for where, picked in groups:
-            chosen = sorted((rows[i] for i in picked.tolist()), key=lambda row: order_keys(row[name] for name in schema.trimmed_primary_keys))
-            batch = table_of(chosen, schema)
-            batch = batch.append_column("_SEQUENCE_NUMBER", pa.array(range(len(chosen)), pa.int64()))
-            batch = batch.append_column("_VALUE_KIND", pa.array([0] * len(chosen), pa.int8()))
-            writer = DataFileWriter(self.store.storage, self.store.layout, schema, options, where, level=level, source=source)
-            writer.write(batch)
-            (meta,) = writer.close()
-            bucket = self._buckets.setdefault(where, _Bucket())
-            bucket.files.append(meta)
-            if deleted:
-                bucket.deletions[meta.file_name] = BitMap64(deleted)
-            metas.append(meta)
-        return metas
-
-    def index(self, columns: Sequence[str] | None = None) -> list[IndexFileMeta]:
-        """A payload for every definition and level of every bucket, as it is now."""
-        built = []
-        for key, bucket in self._buckets.items():
-            files = {file.file_name: file for file in bucket.files}
-            for definition in definitions(self.schema):
-                if columns is not None and definition.column not in columns:
-                    continue
-                for level, members in sources(bucket.files).items():
-                    column = [self._column(key, files[name], definition.column) for name, _ in members]
-                    total = sum(rows for _, rows in members)
-                    payload = family(str(definition.family)).build(pa.chunked_array(column), definition, total)
-                    name = self._names.next()
-                    self.store.storage.write(self.store.layout.index_file_path(name), b"".join(payload.chunks))
-                    built.append(payload_entry(definition, level, members, payload, name))
-                    bucket.payloads.append(built[-1])
-        return built
-
-    def swap_payload(self, column: str, data: bytes) -> IndexFileMeta:
-        """As `index` of one column, but with these bytes as the payload."""
-        (payload,) = self.index([column])
-        self.index_path(payload).write_bytes(data)
-        changed = replace(payload, file_size=len(data))
-        for bucket in self._buckets.values():
-            bucket.payloads = [changed if each is payload else each for each in bucket.payloads]
-        return changed
-
-    @staticmethod
-    def opened(table: BuiltTable, options: Mapping[str, str]) -> TableStore:
-        """The table with dynamic options."""
-        return open_store(table.store.uri, options=options)
-
-    def publish(self) -> Snapshot:
-        """A snapshot with what was put since the last one, on top of all that was there."""
-        store, buckets = self.store, self._buckets
-        writer = ManifestWriter(store.storage, store.layout, self.schema.partition_types, store.options())
-        total = store.options().bucket
-        entries = [ManifestEntry(FileKind.ADD, *key, total, file) for key, bucket in buckets.items() for file in bucket.files]
-        for key, bucket in buckets.items():
-            indexes = list(bucket.payloads)
-            if bucket.deletions:
-                indexes.append(write_deletions(store.storage, store.layout, self._names, bucket.deletions, False))
-            self._indexes += [IndexManifestEntry(FileKind.ADD, *key, file) for file in indexes]
-        base, base_size = writer.write_list(self._manifests)
-        new = writer.write_entries(entries)
-        delta, delta_size = writer.write_list(new)
-        self._manifests += new
-        self._buckets = {}
-        rows = sum(entry.file.row_count for entry in entries)
-        snapshot = Snapshot(
-            id=(store.latest_snapshot_id() or 0) + 1,
-            schema_id=store.latest_schema().id,
-            base_manifest_list=base,
-            base_manifest_list_size=base_size,
-            delta_manifest_list=delta,
-            delta_manifest_list_size=delta_size,
-            commit_user="test",
-            commit_identifier=BATCH_IDENTIFIER,
-            commit_kind=CommitKind.COMPACT,
-            time_millis=int(time.time() * 1000),
-            total_record_count=rows,
-            delta_record_count=rows,
-            index_manifest=writer.write_index_manifest(self._indexes) if self._indexes else None,
-        )
-        assert store.storage.create_if_absent(store.layout.snapshot_path(snapshot.id), snapshot_json.encode(snapshot))
-        return snapshot
-
-    def index_path(self, payload: IndexFileMeta) -> Path:
-        return Path(self.store.uri) / self.store.layout.index_file_path(payload)
-
-    def _column(self, key: BucketKey, file: DataFileMeta, column: str) -> pa.Array:
-        path = self.store.layout.data_file_path(key.partition, key.bucket, file)
-        with open_data_file(self.store.storage, path, file, self.store.schema(file.schema_id), self.schema) as data:
-            return data.read([column]).column(column).combine_chunks()
+    else:
+        message = CommitMessage(partition, number, total_buckets, new_index_files=new, deleted_index_files=deleted)
+    kind = WorkKind.COMPACT if before or after else WorkKind.INDEX
+    return Result(store.uri, base.id, base.uuid, 0, kind, "test", deletion_file, message)
 
 
-ONLY_BUCKET = BucketKey(EMPTY_ROW, 0)
+def commit(store: TableStore, *results: Result) -> CommitOutcome:
+    """With a committer of its own."""
+    return Committer(store, "compactor").commit_results(results)
 
 
-def table_of(rows: Sequence[Row], schema: TableSchema) -> pa.Table:
-    """The rows as columns of the schema; columns that a row lacks are NULL."""
-    return pa.table({column.name: to_arrow_array([row.get(column.name) for row in rows], column.type) for column in schema.fields})
+def group(name: str, *files: DataFileMeta, index_type: str = "btree", field_id: int = 1) -> IndexFileMeta:
+    """The payload over these files, which are of one level."""
+    meta = SourceMeta(files[0].level, ordered((file.file_name, file.row_count) for file in files))
+    rows = sum(file.row_count for file in files)
+    return builders.payload(name, index_type, rows, field_id, source_meta.encode(meta))
+
+
+class FaultyStorage(LocalStorage):
+    """The local file system, with `before` and `after` called around each request: they may raise, or do something meanwhile."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.before: Callable[[str, str], None] = lambda request, path: None
+        self.after: Callable[[str, str], None] = lambda request, path: None
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        self.before("create_if_absent", path)
+        created = super().create_if_absent(path, data)
+        self.after("create_if_absent", path)
+        return created
+
+    def read(self, path: str) -> bytes:
+        self.before("read", path)
+        return super().read(path)
+
+    def write(self, path: str, data: bytes | bytearray | memoryview) -> None:
+        self.before("write", path)
+        super().write(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.before("replace", path)
+        super().replace(path, data)
+
+
+def faulty(store: TableStore) -> tuple[TableStore, FaultyStorage]:
+    """The same table, opened once more over a store that can be made to fail."""
+    storage = FaultyStorage(store.uri)
+    return TableStore(storage, store.branch, store.dynamic_options), storage
