@@ -1,0 +1,214 @@
+"""Older versions of keys are found and marked like in a dict of the live rows, level by level."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from maintainer.data import writer
+from maintainer.data.reader import DataFile, open_data_file
+from maintainer.data.values import to_arrow_array
+from maintainer.errors import CorruptFile
+from maintainer.maintain.lookup import DeletionVectors, PositionLookup, match
+from maintainer.merge.order import Keys
+from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileSource
+from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
+from maintainer.model.values import order_keys
+from maintainer.storage.layout import Layout
+from maintainer.storage.storage import Storage
+from maintainer.table.options import TableOptions
+from tests.support import builders
+from tests.support.campaign import share
+
+Key = tuple[Any, ...]
+
+KEY_COLUMNS: dict[str, dict[str, str]] = {
+    "int": {"a": "INT"},
+    "text": {"a": "STRING"},
+    "composite": {"a": "INT", "b": "STRING"},
+    "wide decimal": {"a": "DECIMAL(30, 2)"},
+    "double": {"a": "DOUBLE"},
+}
+
+
+class Bucket:
+    """Files of some levels, and the lookup over them."""
+
+    def __init__(self, directory: Path, columns: dict[str, str]) -> None:
+        self.schema: TableSchema = builders.schema(columns, primary_keys=tuple(columns))
+        self.storage = Storage.open(str(directory))
+        self.layout = Layout.of(self.schema)
+        self.types = self.schema.key_types
+        self.opened: list[DataFile] = []
+
+    def table(self, keys: list[Key]) -> pa.Table:
+        columns = [to_arrow_array([key[index] for key in keys], data_type) for index, data_type in enumerate(self.types)]
+        return pa.table(columns, names=list(self.schema.trimmed_primary_keys))
+
+    def keys(self, keys: list[Key]) -> Keys:
+        return Keys.of(self.table(keys).columns, self.types)
+
+    def file(self, keys: list[Key], level: int) -> list[DataFileMeta]:
+        options = TableOptions.of(self.schema)
+        out = writer.DataFileWriter(
+            self.storage, self.layout, self.schema, options, BucketKey(EMPTY_ROW, 0), level=level, source=FileSource.COMPACT
+        )
+        rows = self.table(keys)
+        rows = rows.append_column(SEQUENCE_FIELD.name, pa.array(range(len(keys)), pa.int64()))
+        out.write(rows.append_column(KIND_FIELD.name, pa.array([0] * len(keys), pa.int8())))
+        return out.close()
+
+    def open(self, meta: DataFileMeta) -> DataFile:
+        path = self.layout.data_file_path(EMPTY_ROW, 0, meta)
+        file = open_data_file(self.storage, path, meta, self.schema, self.schema)
+        self.opened.append(file)
+        return file
+
+    def lookup(self, levels: list[list[DataFileMeta]], deletions: DeletionVectors) -> PositionLookup:
+        return PositionLookup(levels, self.open, deletions, self.schema.trimmed_primary_keys, self.types)
+
+
+def key_of(kind: str, number: int) -> Key:
+    """An order-preserving mapping of small numbers to keys of each kind."""
+    match kind:
+        case "int":
+            return (number * 3 - 50,)
+        case "text":
+            return (f"ä{number:05d}",)
+        case "composite":
+            return (number // 4, f"k{number % 4}")
+        case "wide decimal":
+            return (Decimal(number).scaleb(-2) - 7,)
+        case _:
+            return (float("nan"),) if number == 199 else (number - 0.5,)
+
+
+def small_row_groups(patch: pytest.MonkeyPatch, rows: int) -> None:
+    patch.setattr(writer, "GROUP_ROWS", rows)
+    patch.setattr(writer, "MAX_CHUNKS", 2**60)
+
+
+def split(numbers: list[int]) -> list[list[int]]:
+    """The keys of the files of a level."""
+    middle = len(numbers) // 3
+    return [part for part in (numbers[:middle], numbers[middle:]) if part]
+
+
+@pytest.mark.parametrize("kind", KEY_COLUMNS)
+@settings(max_examples=share("lookup of older versions", short=30, long=1000))
+@given(data=st.data())
+def test_marks_are_those_of_a_plain_model(kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    numbers = st.lists(st.integers(0, 199), unique=True, max_size=60).map(sorted)
+    levels = [split(level) for level in data.draw(st.lists(numbers, max_size=3))]
+    dead = data.draw(st.lists(st.integers(0, 59), max_size=20))
+    windows = data.draw(st.lists(numbers, max_size=4))
+    windows = [[number // max(len(windows), 1) + 200 // max(len(windows), 1) * at for number in window] for at, window in enumerate(windows)]
+    windows = [sorted(set(window)) for window in windows]
+    bucket = Bucket(tmp_path_factory.mktemp("lookup"), KEY_COLUMNS[kind])
+    with pytest.MonkeyPatch.context() as patch:
+        small_row_groups(patch, 7)
+        metas = [[meta for keys in level for meta in bucket.file([key_of(kind, n) for n in keys], 1 + at)] for at, level in enumerate(levels)]
+    model: list[tuple[str, dict[int, int]]] = []
+    deletions = DeletionVectors()
+    for level, found in zip(levels, metas, strict=True):
+        for meta, keys in zip(found, level, strict=True):
+            positions = {number: position for position, number in enumerate(keys) if position not in dead}
+            model.append((meta.file_name, positions))
+            gone = [position for position in dead if position < len(keys)]
+            if gone:
+                deletions.vectors[meta.file_name] = BitMap64(gone)
+    expected = {name: set(deletions.vectors.get(name, ())) for name, _ in model}
+    count = 0
+    with bucket.lookup(metas, deletions) as lookup:
+        for window in windows:
+            wanted = 0
+            for number in window:
+                for name, positions in model:
+                    if number in positions:
+                        expected[name].add(positions.pop(number))
+                        wanted += 1
+                        break
+            count += wanted
+            assert lookup.mark(bucket.keys([key_of(kind, number) for number in window])) == wanted
+    assert {name: set(deletions.vectors.get(name, ())) for name, _ in model} == expected
+    assert deletions.modified == (count > 0)
+    assert all(file._source.closed for file in bucket.opened)
+
+
+@given(st.sets(st.integers(-5, 40)), st.sets(st.integers(-5, 40)), st.booleans())
+def test_match_is_the_intersection(left: set[int], right: set[int], as_text: bool) -> None:
+    kind, arrow = ("STRING", pa.string()) if as_text else ("INT", pa.int32())
+    values = [
+        sorted((f"{number:+04d}" if as_text else number for number in numbers), key=lambda value: order_keys([value]))
+        for numbers in (left, right)
+    ]
+    keys = [Keys.of([pa.array(side, arrow)], builders.types(kind)) for side in values]
+    here, there = match(*keys)
+    assert [values[0][row] for row in here] == [values[1][row] for row in there] == [value for value in values[0] if value in set(values[1])]
+
+
+def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
+    small_row_groups(monkeypatch, 100)
+    metas = bucket.file([(number,) for number in range(1000)], 5)
+    read: list[list[int]] = []
+    original = DataFile.read
+
+    def noting(self: DataFile, columns: Any, row_groups: Any = None) -> pa.Table:
+        read.append(list(row_groups))
+        return original(self, columns, row_groups)
+
+    monkeypatch.setattr(DataFile, "read", noting)
+    with bucket.lookup([metas], DeletionVectors()) as lookup:
+        assert lookup.mark(bucket.keys([(5,), (7,), (350,)])) == 3
+        assert lookup.mark(bucket.keys([(351,), (999,)])) == 2
+        assert lookup.mark(bucket.keys([(2000,)])) == 0
+    assert read == [[0], [3], [9]]
+
+
+def test_a_key_that_was_deleted_already_is_not_found_again(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
+    metas = bucket.file([(1,), (2,)], 5)
+    deletions = DeletionVectors({metas[0].file_name: BitMap64([0])})
+    with bucket.lookup([metas], deletions) as lookup:
+        assert lookup.mark(bucket.keys([(1,)])) == 0
+        assert not deletions.modified
+        assert lookup.mark(bucket.keys([(1,), (2,)])) == 1
+    assert list(deletions.vectors[metas[0].file_name]) == [0, 1]
+
+
+def test_disorder_above_level_0_is_corrupt(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
+    metas = bucket.file([(1,), (5,), (3,), (9,)], 5)
+    with bucket.lookup([metas], DeletionVectors()) as lookup, pytest.raises(CorruptFile, match=metas[0].file_name):
+        lookup.mark(bucket.keys([(3,)]))
+
+
+class TestDeletionVectors:
+    def test_marking_twice_changes_nothing(self) -> None:
+        deletions = DeletionVectors()
+        assert deletions.mark("a", np.array([3, 5])) == 2
+        deletions.modified = False
+        assert deletions.mark("a", np.array([5])) == 0
+        assert not deletions.modified
+        assert deletions.mark("a", np.array([], dtype=np.int64)) == 0
+
+    def test_forgetting_a_file_without_a_vector_changes_nothing(self) -> None:
+        deletions = DeletionVectors({"a": BitMap64([1])})
+        deletions.remove("b")
+        assert not deletions.modified
+        deletions.remove("a")
+        assert deletions.modified
+        assert deletions.vectors == {}
+
+    def test_only_vectors_of_live_files_are_written(self) -> None:
+        deletions = DeletionVectors({"b": BitMap64([1]), "gone": BitMap64([2]), "a": BitMap64([3])})
+        assert list(deletions.retain({"a", "b", "c"})) == ["a", "b"]

@@ -1,0 +1,236 @@
+"""Planning is a function of the state: kinds, reasons, expected groups, requests, and why there is nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from maintainer.errors import CorruptTable, UsageError
+from maintainer.format import source_meta
+from maintainer.format.source_meta import SourceMeta
+from maintainer.maintain.plan import PlanRequest, plan_table
+from maintainer.model.bucket import BucketState
+from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileSource, IndexFileMeta
+from maintainer.model.schema import TableSchema
+from maintainer.model.snapshot import CommitKind, Snapshot
+from maintainer.model.work import Plan, Rebuild, Work, WorkKind
+from maintainer.table.state import TableState
+from tests.support import builders
+
+COLUMNS = {"id": "INT", "v": "BIGINT", "s": "STRING"}
+PLAIN = {"bucket": "1", "deletion-vectors.enabled": "true"}
+INDEXED = {**PLAIN, "pk-btree.index.columns": "v", "pk-bitmap.index.columns": "s"}
+KEY = BucketKey(EMPTY_ROW, 0)
+
+SNAPSHOT = Snapshot(7, 0, "base", "delta", "user", 1, CommitKind.APPEND, 0, 0, 0, uuid="u-7")
+
+
+def schema(options: dict[str, str] = PLAIN, **changes: str) -> TableSchema:
+    return builders.schema(COLUMNS, options={**options, **changes})
+
+
+def bucket(
+    *files: DataFileMeta, payloads: Sequence[IndexFileMeta] = (), deletion_file: IndexFileMeta | None = None, number: int = 0
+) -> BucketState:
+    return BucketState(EMPTY_ROW, number, 1, files, deletion_file, tuple(payloads))
+
+
+def plan(*buckets: BucketState, options: dict[str, str] = PLAIN, request: PlanRequest | None = None) -> Plan:
+    chosen = schema(options)
+    return plan_table(TableState(SNAPSHOT, chosen, {each.key: each for each in buckets}), "t", chosen, request or PlanRequest())
+
+
+def only(found: Plan) -> Work:
+    (work,) = found.work
+    return work
+
+
+def level_0(name: str, *keys: int, sequence: int = 100, deletes: int = 0, size: int = 1000) -> DataFileMeta:
+    return builders.file_meta(name, 0, len(keys), keys=(min(keys), max(keys)), sequences=(sequence, sequence), deletes=deletes, size=size)
+
+
+def base(name: str = "base", level: int = 5, source: FileSource = FileSource.COMPACT, size: int = 100_000) -> DataFileMeta:
+    return builders.file_meta(name, level, 1000, keys=(0, 999), source=source, size=size)
+
+
+def group(index_type: str, field_id: int, level: int, *files: DataFileMeta, name: str = "") -> IndexFileMeta:
+    meta = SourceMeta(level, source_meta.ordered((file.file_name, file.row_count) for file in files))
+    return builders.payload(name or f"{index_type}-{level}", index_type, meta.total_rows, field_id, source_meta.encode(meta))
+
+
+def groups_of(level: int, *files: DataFileMeta) -> list[IndexFileMeta]:
+    return [group("btree", 1, level, *files), group("bitmap", 2, level, *files)]
+
+
+class TestKinds:
+    def test_level_0_files_are_compacted(self) -> None:
+        work = only(plan(bucket(level_0("a", 1, 2, sequence=1), level_0("b", 2, 3, sequence=2), base())))
+        assert work.kind is WorkKind.COMPACT
+        assert work.unit is not None
+        assert [file.file_name for file in work.unit.files] == ["b", "a"]
+        assert work.unit.output_level == 4
+        assert work.reason == "2 level-0 files cannot be seen by batch readers"
+        assert work.second_round
+        assert work.estimated_bytes == 2000
+
+    def test_a_lone_small_file_is_only_moved(self) -> None:
+        work = only(plan(bucket(level_0("a", 1, 2), base())))
+        assert (work.kind, work.estimated_bytes) == (WorkKind.UPGRADE, 0)
+
+    def test_with_definitions_it_is_rewritten(self) -> None:
+        work = only(plan(bucket(level_0("a", 1, 2)), options=INDEXED))
+        assert work.kind is WorkKind.COMPACT
+        assert work.rewrite_append
+
+    def test_javas_choice_is_kept_on_request(self) -> None:
+        work = only(plan(bucket(level_0("a", 1, 2)), options=INDEXED, request=PlanRequest(rewrite_append=False)))
+        assert (work.kind, work.rewrite_append, work.rebuilds) == (WorkKind.UPGRADE, False, ())
+
+    def test_append_files_above_level_0_are_rewritten_where_they_are(self) -> None:
+        low, high = replace(base("low", 4, FileSource.APPEND), file_size=10), base(source=FileSource.APPEND)
+        work = only(plan(bucket(low, high), options=INDEXED))
+        assert work.kind is WorkKind.REWRITE_APPEND
+        assert work.unit is not None
+        assert (work.unit.output_level, work.unit.files, work.unit.file_rewrite) == (4, (low,), True)
+        assert work.rebuilds == tuple(Rebuild(column, level) for column in ("s", "v") for level in (4, 5))
+        assert work.estimated_bytes == low.file_size + high.file_size
+
+    def test_files_of_unknown_source_are_rewritten_like_append_files(self) -> None:
+        file = replace(base(), file_source=None)
+        assert only(plan(bucket(file), options=INDEXED)).kind is WorkKind.REWRITE_APPEND
+
+    @pytest.mark.parametrize(("options", "request_"), [(PLAIN, PlanRequest()), (INDEXED, PlanRequest(rewrite_append=False))])
+    def test_append_files_stay_where_nothing_is_gained(self, options: dict[str, str], request_: PlanRequest) -> None:
+        assert plan(bucket(base(source=FileSource.APPEND)), options=options, request=request_).work == ()
+
+    def test_gentle_tables_are_treated_as_radical(self) -> None:
+        assert only(plan(bucket(level_0("a", 1), base()), options={**PLAIN, "lookup-compact": "gentle"})).unit is not None
+
+    def test_full_compaction_takes_everything(self) -> None:
+        work = only(plan(bucket(level_0("a", 1, 2), base("low", 4), base()), request=PlanRequest(full=True)))
+        assert work.unit is not None
+        assert (work.unit.output_level, len(work.unit.files)) == (5, 3)
+        assert work.reason == "full compaction was asked for"
+
+    def test_full_compaction_of_one_highest_level_takes_only_files_with_a_vector(self) -> None:
+        first, second = base("first"), builders.file_meta("second", 5, 10, keys=(2000, 2009))
+        assert plan(bucket(first, second), request=PlanRequest(full=True)).work == ()
+        vectors = builders.deletion_file(ranges=[("second", 1, 22, 1)])
+        work = only(plan(bucket(first, second, deletion_file=vectors), request=PlanRequest(full=True)))
+        assert work.unit is not None
+        assert (work.unit.files, work.unit.file_rewrite) == ((second,), True)
+
+
+class TestGroups:
+    def test_missing_groups_are_built_even_when_nothing_is_compacted(self) -> None:
+        work = only(plan(bucket(base("low", 4), base()), options=INDEXED))
+        assert work.kind is WorkKind.INDEX
+        assert (work.unit, work.second_round) == (None, False)
+        assert work.rebuilds == tuple(Rebuild(column, level) for column in ("s", "v") for level in (4, 5))
+        assert work.reason == "4 groups missing or stale"
+        assert work.estimated_memory > 32 << 20
+
+    def test_current_groups_are_left_alone(self) -> None:
+        found = plan(bucket(base(), payloads=groups_of(5, base())), options=INDEXED)
+        assert found.work == ()
+        assert found.idle_reason == "no file is to be compacted, every group of 2 index definitions is current"
+
+    def test_two_payloads_for_a_level_are_both_replaced(self) -> None:
+        twice = group("btree", 1, 5, base(), name="twice")
+        work = only(plan(bucket(base(), payloads=[*groups_of(5, base()), twice]), options=INDEXED))
+        assert work.rebuilds == (Rebuild("v", 5),)
+        assert work.reason == "1 group missing or stale; 2 stale payloads to be dropped"
+
+    def test_groups_of_levels_that_vanished_are_dropped(self) -> None:
+        work = only(plan(bucket(base(), payloads=[*groups_of(5, base()), *groups_of(3, base("gone", 3))]), options=INDEXED))
+        assert (work.kind, work.rebuilds, work.reason) == (WorkKind.INDEX, (), "2 stale payloads to be dropped")
+
+    def test_payloads_of_removed_definitions_are_dropped(self) -> None:
+        work = only(plan(bucket(base(), payloads=groups_of(5, base()))))
+        assert (work.kind, work.rebuilds, work.reason) == (WorkKind.INDEX, (), "2 payloads of no definition to be dropped")
+
+    def test_compaction_expects_the_groups_of_the_levels_that_it_changes(self) -> None:
+        state = bucket(level_0("a", 1), base(), payloads=groups_of(5, base()))
+        assert only(plan(state, options=INDEXED)).rebuilds == (Rebuild("s", 4), Rebuild("v", 4))
+        assert only(plan(state, options=INDEXED, request=PlanRequest(full=True))).rebuilds == (Rebuild("s", 5), Rebuild("v", 5))
+
+    def test_index_only_leaves_files_alone(self) -> None:
+        found = plan(bucket(level_0("a", 1), base()), options=INDEXED, request=PlanRequest(index_only=True))
+        assert only(found).kind is WorkKind.INDEX
+        assert plan(bucket(level_0("a", 1)), options=INDEXED, request=PlanRequest(index_only=True)).work == ()
+
+    def test_only_the_named_columns(self) -> None:
+        found = plan(bucket(base()), options=INDEXED, request=PlanRequest(index_only=True, columns=("s",)))
+        assert only(found).rebuilds == (Rebuild("s", 5),)
+
+    def test_force_builds_current_groups_again_once(self) -> None:
+        state = bucket(base(), payloads=groups_of(5, base()))
+        request = PlanRequest(index_only=True, force=True)
+        work = only(plan(state, options=INDEXED, request=request))
+        assert work.rebuilds == (Rebuild("s", 5), Rebuild("v", 5))
+        assert work.reason == "2 groups to be built as asked"
+        assert plan(state, options=INDEXED, request=replace(request, settled=frozenset({KEY}))).work == ()
+
+    def test_a_group_that_failed_is_not_planned_again(self) -> None:
+        request = PlanRequest(quarantined=frozenset({(KEY, "v", 5)}))
+        assert only(plan(bucket(base()), options=INDEXED, request=request)).rebuilds == (Rebuild("s", 5),)
+        with_s = bucket(base(), payloads=[group("bitmap", 2, 5, base())])
+        assert plan(with_s, options=INDEXED, request=request).work == ()
+
+
+class TestRequests:
+    def test_a_settled_bucket_is_not_compacted_in_full_again(self) -> None:
+        request = PlanRequest(full=True, settled=frozenset({KEY}))
+        assert plan(bucket(base("low", 4), base()), request=request).work == ()
+
+    def test_each_bucket_is_planned_on_its_own_in_order(self) -> None:
+        found = plan(bucket(level_0("b", 1), number=1), bucket(base(), number=2), bucket(level_0("a", 1)))
+        assert [work.bucket.bucket for work in found.work] == [0, 1]
+
+    @pytest.mark.parametrize(
+        ("partitions", "chosen"),
+        [
+            (None, 3),
+            ([{"day": "2024-02-29"}], 2),
+            ([{"day": "19782"}], 2),
+            ([{"day": "2024-02-29", "region": "eu"}], 1),
+            ([{"region": "eu"}, {"region": "us"}], 2),
+            ([{"region": "__DEFAULT_PARTITION__"}], 1),
+            ([{"region": "asia"}], 0),
+        ],
+    )
+    def test_partitions_are_chosen_by_some_or_all_of_their_columns(self, partitions: list[dict[str, str]] | None, chosen: int) -> None:
+        columns = {"day": "DATE", "region": "STRING", "id": "INT"}
+        table = builders.schema(columns, ("day", "region", "id"), ("day", "region"), PLAIN)
+        values = [(19782, "eu"), (19782, "us"), (1, None)]
+        keys = [BucketKey(builders.row(value, ("DATE", "STRING")), 0) for value in values]
+        states = {key: BucketState(*key, 1, (level_0("a", 1),)) for key in keys}
+        found = plan_table(TableState(SNAPSHOT, table, states), "t", table, PlanRequest(partitions=partitions))
+        assert len(found.work) == chosen
+        assert (found.idle_reason == "no data in these partitions") == (chosen == 0)
+
+    def test_unknown_columns_of_a_request_are_named(self) -> None:
+        with pytest.raises(UsageError, match=r"'day' is no partition column; the partition columns are: there are none"):
+            plan(bucket(base()), request=PlanRequest(partitions=[{"day": "1"}]))
+        with pytest.raises(UsageError, match=r"there is no index on 'id'; indexed columns: v, s"):
+            plan(bucket(base()), options=INDEXED, request=PlanRequest(index_only=True, columns=("id",)))
+
+
+class TestIdle:
+    def test_no_snapshot(self) -> None:
+        found = plan_table(None, "t", schema(), PlanRequest())
+        assert (found.snapshot_id, found.work, found.idle_reason) == (None, (), "the table has no snapshot")
+
+    def test_no_data(self) -> None:
+        assert plan().idle_reason == "the table holds no data"
+
+    def test_nothing_to_do(self) -> None:
+        found = plan(bucket(base()))
+        assert (found.table, found.snapshot_id, found.snapshot_uuid, found.idle_reason) == ("t", 7, "u-7", "no file is to be compacted")
+
+
+def test_overlapping_files_of_a_level_are_refused_by_their_names() -> None:
+    with pytest.raises(CorruptTable, match=r"t: bucket-0: the key ranges of (base and other|other and base) of level 5 overlap"):
+        plan(bucket(base(), base("other")))
