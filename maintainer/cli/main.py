@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
@@ -35,4 +36,13 @@ def maintainer(
 
 def main() -> None:
     """The entry point of the command."""
+    sys.meta_path.insert(0, _WithoutPandas())
     app()
+
+
+class _WithoutPandas:
+    """Arrow imports pandas, where it is installed, for its first array: half a second of every command, and no command needs it."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname == "pandas":
+            raise ImportError("pandas is not used on the command line", name=fullname)

@@ -235,6 +235,28 @@ def _committed(document: Document, console: Console) -> None:
         console.print(f"Lost: {partition(each['partition'])} bucket {each['bucket']}: {each['reason']}", style="yellow")
 
 
+def _demo(document: Document, console: Console) -> None:
+    table = _table("", "")
+    table.show_header = False
+    for what, value in (
+        ("rows written", f"{document['written']:,} in {document['snapshots']} snapshots"),
+        ("rows now", f"{document['rows']:,}"),
+        ("passes", str(document["passes"])),
+        ("visible", f"{document['visible_ratio']:.1%}"),
+        ("indexed", f"{document['covered_ratio']:.1%}"),
+        ("answers", f"{document['right']} of {document['queries']} equal the model's"),
+        ("read for queries", f"{document['rows_read']:,} of {document['rows_asked']:,} rows, {document['files_read_raw']} files in full"),
+        ("verification", "no problem" if not document["problems"] else f"{document['problems']} problems"),
+        ("seconds", str(document["seconds"])),
+    ):
+        table.add_row(what, value)
+    console.print(table)
+    if document["ok"]:
+        console.print("All answers were right, and everything is visible and indexed.", style="green")
+    else:
+        console.print("Something was wrong; see above.", style="bold red")
+
+
 VIEWS: Mapping[str, Callable[[Document, Console], None]] = {
     "coverage": _coverage,
     "passes": _passes,
@@ -247,4 +269,5 @@ VIEWS: Mapping[str, Callable[[Document, Console], None]] = {
     "created": _created,
     "written": _written,
     "committed": _committed,
+    "demo": _demo,
 }

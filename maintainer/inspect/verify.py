@@ -30,6 +30,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from maintainer.data.deletions import read_deletions
 from maintainer.data.reader import open_data_file
@@ -216,7 +217,7 @@ def _verify_data_file(
 
 
 def _verify_levels(schema: TableSchema, bucket: BucketState, where: str, findings: Findings) -> None:
-    ranges: defaultdict[int, list[tuple[object, object, str]]] = defaultdict(list)
+    ranges: defaultdict[int, list[tuple[Any, Any, str]]] = defaultdict(list)
     for file in bucket.files:
         with findings.rule("key-range", file.file_name):
             smallest, largest = (order_keys(binary_row.deserialize(key, schema.key_types)) for key in (file.min_key, file.max_key))
@@ -227,9 +228,9 @@ def _verify_levels(schema: TableSchema, bucket: BucketState, where: str, finding
         if level == 0:
             continue
         with findings.rule("level", f"{where} level {level}"):
-            found.sort(key=lambda each: (each[0], each[1]))  # type: ignore[arg-type,return-value]
+            found.sort(key=lambda each: (each[0], each[1]))
             for (_, largest, name), (smallest, _, following) in pairwise(found):
-                if smallest <= largest:  # type: ignore[operator]
+                if smallest <= largest:
                     raise CorruptTable(f"{name} and {following} overlap")
 
 

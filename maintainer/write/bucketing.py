@@ -2,8 +2,8 @@
 
     default: |murmur3(BinaryRow of the bucket key)| mod n        mod: floorMod(the one INT or BIGINT bucket key, n)
 
-The hash is over the bytes of the row without its arity prefix. The remainder has the sign of the hash before its absolute value is taken,
-so the hash −2³¹ does no harm.
+The hash is over the bytes of the row without its arity prefix. Java takes the absolute value of the remainder, not of the hash, so −2³¹ does
+no harm; in 64 bits both are the same.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def bucket_numbers(table: pa.Table, schema: TableSchema, buckets: int, function:
     keys = schema.bucket_keys
     match function:
         case "default":
-            hashes = murmur.hash_rows(*encode_columns(_columns(table, keys), schema.types_of(keys)))
-            return np.abs(np.fmod(hashes.astype(np.int64), buckets))
+            hashes = murmur.hash_rows(*encode_columns(_columns(table, keys), schema.types_of(keys))).astype(np.int64)
+            return np.abs(hashes) % buckets
         case "mod":
             if len(keys) != 1 or schema.field(keys[0]).type.root not in (TypeRoot.INT, TypeRoot.BIGINT):
                 raise UsageError(f"option bucket-function.type = mod needs one bucket key of type INT or BIGINT, not {', '.join(keys)}")
-            values = _columns(table, keys)[0].to_numpy(zero_copy_only=False)
-            return np.mod(values.astype(np.int64), buckets)
+            values: npt.NDArray[np.int64] = _columns(table, keys)[0].to_numpy(zero_copy_only=False).astype(np.int64)
+            return values % buckets
         case _:
             raise Unsupported(f"option bucket-function.type = {function}: writing with this bucket function is not supported")
 

@@ -32,7 +32,7 @@ def batches(data: Any) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, BATCH_ROWS)
 
 
-def _as_batches(data: Any) -> Iterable[pa.RecordBatch]:
+def _as_batches(data: Any) -> Any:
     if isinstance(data, pa.RecordBatch):
         return [data]
     if isinstance(data, pa.Table):
