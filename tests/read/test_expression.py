@@ -18,7 +18,7 @@ from maintainer.model.predicate import And, Leaf, Op, Or, Predicate
 from maintainer.read.expression import Expression, bind, col
 from maintainer.read.residual import mask
 from tests.support.builders import schema
-from tests.support.tables import table_of
+from tests.support.built_tables import table_of
 
 SCHEMA = schema(
     {

@@ -18,7 +18,7 @@ from maintainer.read.expression import col
 from maintainer.read.plan import INDEXED, PRUNED, RAW
 from maintainer.read.scan import Scan
 from tests.support.builders import schema
-from tests.support.tables import ONLY_BUCKET, BuiltTable
+from tests.support.built_tables import ONLY_BUCKET, BuiltTable
 
 OPTIONS = {"bucket": "1", "deletion-vectors.enabled": "true", "pk-btree.index.columns": "a", "pk-bitmap.index.columns": "s"}
 SCHEMA = schema({"id": "INT", "a": "INT", "s": "STRING", "x": "DOUBLE"}, options=OPTIONS)
