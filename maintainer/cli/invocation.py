@@ -117,7 +117,7 @@ def _run(function: Command, values: Mapping[str, Any], shared: Mapping[str, Any]
     except MaintainerError as error:
         if debug:
             raise
-        complain(str(error))
+        complain(_naming_the_table(str(error), values.get("table")))
         return error.exit_code
     except KeyboardInterrupt:
         complain("interrupted")
@@ -131,6 +131,11 @@ def _run(function: Command, values: Mapping[str, Any], shared: Mapping[str, Any]
             raise
         complain(f"this should not have happened: {type(error).__name__}: {error} (--debug shows where)")
         return MaintainerError.exit_code
+
+
+def _naming_the_table(message: str, table: object) -> str:
+    """Errors of decoders name their file; which of many tables it belongs to is known here."""
+    return f"{table}: {message}" if isinstance(table, str) and table not in message else message
 
 
 def complain(message: str) -> None:
