@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Context, Decimal
 from typing import Any
 
@@ -291,11 +292,10 @@ def manifest_files() -> st.SearchStrategy[ManifestFileMeta]:
 
 @st.composite
 def commit_messages(draw: st.DrawFn, version: int = 12) -> CommitMessage:
-    """Messages that the version can hold without loss; their lists share a few files."""
-    pool = draw(st.lists(file_metas(version >= 13), min_size=1, max_size=2))
-    index_pool = draw(st.lists(index_files(), min_size=1, max_size=2))
-    files = st.lists(st.sampled_from(pool), max_size=2).map(tuple)
-    indexes = st.lists(st.sampled_from(index_pool), max_size=2).map(tuple)
+    """Messages that the version can hold without loss; their lists repeat one data file, under two names, and one index file."""
+    file, index_file = draw(file_metas(version >= 13)), draw(index_files())
+    files = st.sampled_from([(), (file,), (replace(file, file_name="other"), file)])
+    indexes = st.sampled_from([(), (index_file,), (index_file, replace(index_file, file_name="other"))])
     return draw(
         st.builds(
             CommitMessage,
