@@ -42,8 +42,7 @@ def to_bitmap(ids: Ids) -> BitMap64:
 
 
 def encode(ids: Ids) -> bytes:
-    """The bitmap of ascending ids. Made from the ids themselves, as Java does: a bitmap that set operations made can hold a run where an array would
-    be as small."""
+    """The bitmap of ascending ids, made from the ids as Java does: set operations can leave a run where an array is as small."""
     if len(ids) and ids[-1] < 1 << 32:
         bitmap = BitMap(array.array("I", ids.astype(np.uint32).tobytes()))
         bitmap.run_optimize()

@@ -186,6 +186,8 @@ def _check(
 
 def _check_rows(payload: IndexFileMeta, total: int) -> str | None:
     assert payload.global_index is not None
+    if not total:
+        return "its sources hold no rows"
     first, last = payload.global_index.row_range_start, payload.global_index.row_range_end
     if (first, last) != (0, total - 1):
         return f"row range [{first}, {last}] is not that of {total} source rows"

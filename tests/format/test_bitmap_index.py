@@ -115,15 +115,17 @@ def test_crafted_payload_is_read() -> None:
 
 @pytest.mark.parametrize(
     "dictionary",
-    [b"", b"\x00", b"\x02" + GOOD[1:], GOOD + b"\x00", GOOD[:-1], b"\x01\x01b\x00\x1e", b"\x01\xff\xff\xff\xff\x7f", b"\x02\x01a\x00\x1e\x01a\x00\x1e",
-     b"\x01\x01a\x00\x1d", b"\x01\x01a\x01\x1e", b"\x01\x01a\x00\xff\xff\x7f", b"\x01\x01a\x00\x00"],
+    [b"", b"\x00", b"\x02" + GOOD[1:], GOOD + b"\x00", GOOD[:-1], b"\x01\x01b\x00\x1e", b"\x01\xff\xff\xff\xff\x7f",
+     b"\x02\x01a\x00\x1e\x01a\x00\x1e", b"\x01\x01a\x00\x1d", b"\x01\x01a\x01\x1e", b"\x01\x01a\x00\xff\xff\x7f", b"\x01\x01a\x00\x00"],
 )  # fmt: skip
 def test_malformed_dictionaries_are_corrupt(dictionary: bytes) -> None:
     with pytest.raises(CorruptFile):
         found(opened(crafted(dictionary)), b"a")
 
 
-@pytest.mark.parametrize("index", [b"", b"\x02", b"\xff\xff\xff\xff\x7f", b"\x01\x01a\x1e", b"\x01\x01a\x1e\x05\x00", b"\x01\x01a\xff\xff\xff\x7f\x05"])
+@pytest.mark.parametrize(
+    "index", [b"", b"\x02", b"\xff\xff\xff\xff\x7f", b"\x01\x01a\x1e", b"\x01\x01a\x1e\x05\x00", b"\x01\x01a\xff\xff\xff\x7f\x05"]
+)
 def test_malformed_index_blocks_are_corrupt(index: bytes) -> None:
     with pytest.raises(CorruptFile):
         found(opened(crafted(GOOD, index)), b"a")

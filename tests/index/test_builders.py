@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from maintainer.errors import MaintainerError, Unsupported
 from maintainer.format import index_meta
 from maintainer.index import family
-from maintainer.index.family import ordering
+from maintainer.index.family import bitmap, ordering
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.types import BINARIES, DataType
 from tests.support.builders import type_
@@ -103,7 +103,9 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("name", "text", "given_options", "column", "expected", "meta"), EXAMPLES)
-def test_examples_of_the_specification(name: str, text: str, given_options: dict[str, str], column: list[Any], expected: str | None, meta: str | None) -> None:
+def test_examples_of_the_specification(
+    name: str, text: str, given_options: dict[str, str], column: list[Any], expected: str | None, meta: str | None
+) -> None:
     built = build(definition(name, text, given_options), column)
     if expected is not None:
         assert content(built).hex() == expected.replace(" ", "")
@@ -225,8 +227,6 @@ def test_one_entry_per_block_only_where_orders_differ(text: str) -> None:
 
 
 def test_too_many_keys_for_peers_stay_in_normal_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from maintainer.index.family import bitmap
-
     rows = list(range(255, 259))
     monkeypatch.setattr(bitmap, "MAX_PEER_KEYS", 3)
     assert content(build(definition("bitmap", "INT"), rows)) == reference_bitmap(*grouped(rows, type_("INT")))

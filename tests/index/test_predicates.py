@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maintainer.index import family as families
 from maintainer.index.family.sorted import after_prefix
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.types import BINARIES, FLOATS
@@ -187,8 +188,6 @@ def test_what_the_metadata_excludes_is_not_read(family: str) -> None:
     def never(offset: int, length: int) -> bytes:
         raise AssertionError("a read")
 
-    from maintainer.index.family import family as of
-
     for payload, used, op, literals, expected in [
         (built, index, Op.EQ, (4,), []),
         (built, index, Op.IN, (4, 8, None), []),
@@ -203,7 +202,7 @@ def test_what_the_metadata_excludes_is_not_read(family: str) -> None:
         (texts, text, Op.IS_NOT_NULL, (), [0, 1]),
         (texts, text, Op.NE, ("x",), [0, 1]),
     ]:
-        reader = of(family).open(never, payload.size, used, payload.index_meta, payload.row_count)
+        reader = families.family(family).open(never, payload.size, used, payload.index_meta, payload.row_count)
         found = reader.evaluate(Leaf(op, "c", literals))
         assert found is not None
         assert list(found) == expected, (op, literals)

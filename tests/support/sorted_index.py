@@ -170,8 +170,9 @@ def reference_bitmap(entries: Entries, nulls: Sequence[int], block_size: int = 1
     if block:
         close()
     handles: list[int] = []
-    for ids in (nulls, [ordinal for _, ids in entries for ordinal in ids]):
-        encoded = bitmap(ids)
+    rows = [ordinal for _, ids in entries for ordinal in ids]
+    for ordinals in (nulls, rows):
+        encoded = bitmap(ordinals)
         handles += (len(out), len(encoded))
         out += encoded
     index_offset = len(out)

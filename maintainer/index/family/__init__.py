@@ -1,6 +1,7 @@
 """The families that can be built and read, found by name (DESIGN §4, rule 3).
 
-Each lives in a module of its own; adding one is a line in `_MODULES`. A family builds one payload from the values of an ordered source group, and opens a payload to ask it which rows may satisfy a predicate.
+Each lives in a module of its own; adding one is a line in `_MODULES`. A family builds one payload from the values of an ordered source
+group, and opens a payload to ask it which rows may satisfy a predicate.
 """
 
 from __future__ import annotations
