@@ -12,7 +12,8 @@ from typing import Any
 
 from maintainer.errors import CorruptFile, Unsupported
 from maintainer.format import binary_row
-from maintainer.format.avro import Schema, read_records, write_records
+from maintainer.format.avro import read_records, write_records
+from maintainer.format.avro_schema import Schema
 from maintainer.format.manifest import NAMESPACE, field, nullable
 from maintainer.model.files import DeletionRange, FileKind, GlobalIndexMeta, IndexFileMeta, IndexManifestEntry
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from maintainer.errors import CorruptFile
-from maintainer.format.avro import Schema, read_records, write_records
+from maintainer.format.avro import read_records, write_records
+from maintainer.format.avro_schema import Schema
 from maintainer.format.manifest import NAMESPACE, VERSION, check_version, field, nullable, stats_fields, stats_of, stats_record
 from maintainer.model.files import ManifestFileMeta
 
