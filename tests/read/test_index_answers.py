@@ -17,9 +17,9 @@ from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataField, DataType, TypeRoot
 from maintainer.read.plan import INDEXED, PRUNED
 from maintainer.read.scan import Scan
+from tests.support.built_tables import BuiltTable
 from tests.support.campaign import share
 from tests.support.predicates import ELEMENTS, SCHEMA, VALUES, WORDS, holds, predicates
-from tests.support.built_tables import BuiltTable
 
 ROUNDS = share("indexes against the model", short=70, long=3_000)
 INDEXABLE = [name for name, (data_type, _) in VALUES.items() if data_type.root in KEY_TYPES]

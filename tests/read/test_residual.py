@@ -14,7 +14,7 @@ from maintainer.read.residual import evaluate, mask
 from tests.support.campaign import share
 from tests.support.predicates import PATTERNS, SCHEMA, WORDS, holds, like, predicates, rows
 
-ROUNDS = share("residual against the model", short=400, long=20_000)
+ROUNDS = share("residual against the model", short=250, long=20_000)
 
 
 def column(name: str, values: Sequence[Any]) -> pa.Table:
