@@ -18,7 +18,7 @@ from collections.abc import Callable
 import structlog
 
 from maintainer.data.deletions import read_deletions, write_deletions
-from maintainer.errors import UsageError
+from maintainer.errors import CorruptFile, UsageError
 from maintainer.index import groups
 from maintainer.index.definition import IndexDefinition, definitions
 from maintainer.index.groups import GroupPlan
@@ -51,6 +51,12 @@ def execute(plan: Plan, work: Work, store: TableStore, schema: TableSchema, memo
     attempt = Attempt(store, work.bucket)
     try:
         return _Execution(plan, work, store, schema, memory, attempt, progress).run()
+    except CorruptFile as error:
+        attempt.abandon()
+        if "/" in error.path:
+            raise
+        directory = store.layout.bucket_directory(work.bucket.partition, work.bucket.bucket)
+        raise CorruptFile(error.reason, path=store.storage.display(f"{directory}/{error.path}"), offset=error.offset) from error
     except BaseException:
         attempt.abandon()
         raise

@@ -8,18 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyroaring import BitMap64
 
 from maintainer.api.maintenance import plan_pass, run_pass
-from maintainer.data.deletions import read_deletions, write_deletions
-from maintainer.errors import MissingFile, StorageError, UsageError
+from maintainer.commit.committer import Committer
+from maintainer.data.writer import DataFileWriter
+from maintainer.errors import CorruptFile, MissingFile, StorageError, UsageError
 from maintainer.index.family import btree
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
-from maintainer.model.files import FileSource
+from maintainer.model.commit import CommitMessage
+from maintainer.model.files import EMPTY_ROW, BucketKey, FileSource
+from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.work import Plan, Result, Work, WorkKind
-from maintainer.storage.layout import FileNames
 from tests.support.small_table import SmallTable
 
 MEMORY = 64 << 20
@@ -289,20 +291,6 @@ class TestDeletionVectors:
         assert magic(example) == bytes.fromhex("d1d33964")
         assert example.deleted(example.file(5)) == [1, 2]
 
-    def test_ranges_of_unknown_files_are_dropped_when_the_map_is_written(self, example: SmallTable) -> None:
-        """Older Java versions leave vectors of files that are gone (spec 04 §14.3)."""
-        example.write(delete=[1])
-        plan = planned(example)
-        (work,) = plan.work
-        names = FileNames("index-")
-        vectors = {example.file(5).file_name: BitMap64([7]), "data-gone.parquet": BitMap64([1, 2])}
-        foreign = write_deletions(example.store.storage, example.store.layout, names, vectors, bitmap64=False)
-        work = replace(work, bucket=replace(work.bucket, deletion_file=foreign))
-        result = execute(plan, work, example.store, example.table.schema, MEMORY)
-        (written,) = result.message.compact_new_index_files
-        assert result.deletion_file == foreign.file_name
-        assert read_deletions(example.store.storage, example.store.layout, written) == {example.file(5).file_name: BitMap64([1, 7])}
-
 
 def magic(table: SmallTable) -> bytes:
     vectors = table.bucket().deletion_file
@@ -461,3 +449,62 @@ class TestRewriteAppend:
         table.maintain()
         assert table.files() == []
         table.check()
+
+
+class TestDisorder:
+    """Level-0 files of other writers that are not in key order (pypaimon 2.1 puts NaN first), with key bounds that are wrong, too."""
+
+    @pytest.mark.parametrize("indexes", [True, False])
+    @pytest.mark.parametrize("others", [0, 1])
+    def test_they_are_merged_right(self, indexes: bool, others: int, tmp_path: Path) -> None:
+        table = SmallTable(tmp_path, indexes=indexes)
+        table.write({key: key * 1_000_003 % 2**40 for key in range(2000)})
+        table.maintain(full=True)
+        append_rows(table, [50, 3, 70, 3, 2120], first_sequence=5000)
+        for key in range(others):
+            table.write({key: 9})
+        table.maintain()
+        assert [file.file_source for file in table.bucket().files if file.level < 5] == [FileSource.COMPACT]
+        table.check()
+
+    def test_a_single_one_is_not_moved_as_it_is(self, tmp_path: Path) -> None:
+        table = SmallTable(tmp_path)
+        append_rows(table, [5, 3, 4], first_sequence=0)
+        table.maintain()
+        assert table.files() == [(5, "COMPACT", 3)]
+        assert [key for _, _, key in table.records(table.file(5))] == [3, 4, 5]
+        table.check()
+
+    def test_above_level_0_disorder_is_corrupt(self, tmp_path: Path) -> None:
+        table = SmallTable(tmp_path, indexes=True)
+        append_rows(table, [5, 3, 4], first_sequence=0, level=5)
+        before = table.paths()
+        with pytest.raises(CorruptFile, match=r"/t/bucket-0/data-.*\.parquet: corrupt: its keys are not in order"):
+            table.maintain()
+        assert table.paths() == before
+
+
+def append_rows(table: SmallTable, keys: list[int], first_sequence: int, level: int = 0) -> None:
+    """A commit with one file of rows in the given order; of equal keys the last counts."""
+    schema = table.table.schema
+    writer = DataFileWriter(
+        table.store.storage,
+        table.store.layout,
+        schema,
+        table.store.options(),
+        BucketKey(EMPTY_ROW, 0),
+        level=level,
+        source=FileSource.APPEND,
+    )
+    count = len(keys)
+    columns = {
+        "id": pa.array(keys, pa.int32()),
+        "v": pa.array(range(count), pa.int64()),
+        "s": pa.array([f"new {at}" for at in range(count)]),
+        SEQUENCE_FIELD.name: pa.array(range(first_sequence, first_sequence + count), pa.int64()),
+        KIND_FIELD.name: pa.array([0] * count, pa.int8()),
+    }
+    writer.write(pa.table(columns))
+    message = CommitMessage(EMPTY_ROW, 0, 1, new_files=tuple(writer.close()))
+    Committer(table.store).commit_append([message])
+    table.rows |= {key: (at, f"new {at}") for at, key in enumerate(keys)}
