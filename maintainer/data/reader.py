@@ -58,7 +58,7 @@ class _Column:
 def open_data_file(storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema) -> DataFile:
     """The file at `path`, whose metadata is `meta` and whose schema (`meta.schema_id`) is `file_schema`."""
     if not meta.file_name.endswith(".parquet"):
-        raise Unsupported(f"{storage.display(path)}: unsupported data file format {meta.file_name.rpartition('.')[2]!r}")
+        raise Unsupported(f"unsupported data file format {meta.file_name.rpartition('.')[2]!r} in file {storage.display(path)}")
     return DataFile(storage, path, meta, file_schema, read_schema)
 
 

@@ -16,7 +16,8 @@ Everything in the metadata that the Parquet footer knows is taken from there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO
 
@@ -218,26 +219,22 @@ class _File:
         self._texts = texts
         self._collected: list[pq.FileMetaData] = []
         self._output: BinaryIO = storage.create(path)
-        try:
-            self._sink = pa.PythonFile(self._output, mode="w")
+        self._sink = pa.PythonFile(self._output, mode="w")
+        self._parquet: Any = None
+        with self._undone_on_error():
             self._parquet = pq.ParquetWriter(self._sink, schema, metadata_collector=self._collected, **options)
-        except BaseException:
-            self.abandon()
-            raise
 
     def write(self, rows: pa.Table) -> None:
         """One row group."""
-        try:
+        with self._undone_on_error():
             self._parquet.write_table(rows, row_group_size=rows.num_rows)
-        except pa.ArrowInvalid as error:
-            raise MaintainerError(f"{self.path}: cannot write: {error}") from error
-        self._look_at(rows)
+            self._look_at(rows)
+            self.size = self._sink.tell()
         if self.first is None:
             self.first = rows.slice(0, 1)
         self.last = rows.slice(rows.num_rows - 1)
         self.rows += rows.num_rows
         self.groups += 1
-        self.size = self._sink.tell()
 
     def _look_at(self, rows: pa.Table) -> None:
         """Notes what the footer will not tell."""
@@ -253,14 +250,28 @@ class _File:
                 self.long_bounds[name, self.groups] = found["min"], found["max"]
 
     def finish(self) -> None:
-        self._parquet.close()
+        with self._undone_on_error():
+            self._parquet.close()
+            self.size = self._sink.tell()
+        self._output.close()
         self.metadata = self._collected[0]
-        self.size = self._sink.tell()
-        self._output.__exit__(None, None, None)
 
     def abandon(self) -> None:
+        """Makes the file disappear; twice is fine."""
+        if self._parquet is not None:
+            self._parquet.is_open = False  # or it writes a footer when it is collected
         error = StorageError("given up")
         self._output.__exit__(type(error), error, None)
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.abandon()
+            if isinstance(error, pa.ArrowException):
+                raise MaintainerError(f"{self.path}: cannot write: {error}") from error
+            raise
 
 
 def local_millis() -> int:
