@@ -232,8 +232,8 @@ def _encode_timestamps(array: pa.Array, data_type: DataType) -> ByteColumn:
 
 
 def _ticks_per_milli(arrow_type: pa.DataType) -> int:
-    unit: str = arrow_type.unit
-    return {"ms": 1, "us": 1_000, "ns": NANOS_PER_MILLI}[unit]
+    ticks: dict[str, int] = {"ms": 1, "us": 1_000, "ns": NANOS_PER_MILLI}
+    return ticks[arrow_type.unit]
 
 
 def _encode_float(value: float, form: str) -> bytes:
