@@ -137,6 +137,9 @@ class _Planner:
         """Why nothing is planned for these buckets."""
         if not any(bucket.files for bucket in chosen):
             return "the table holds no data" if self.request.partitions is None else "no data in these partitions"
+        failed = len(self.request.quarantined)
+        if failed:
+            return f"no file is to be compacted, {failed} group{'s' * (failed > 1)} could not be built"
         indexes = f", every group of {len(self.definitions)} index definitions is current" if self.definitions else ""
         return f"no file is to be compacted{indexes}"
 
