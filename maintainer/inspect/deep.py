@@ -33,6 +33,7 @@ from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
+from maintainer.model.types import FLOATS
 from maintainer.model.values import order_keys
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
@@ -143,6 +144,7 @@ def _verify_index(
 ) -> None:
     """Ordinals are the positions in the concatenated source files."""
     column = _column(store, state, bucket, files, definition.column)
+    exact = definition.data_type.root not in FLOATS  # some payloads hold −0.0 and 0.0 as one key, and leave the rest to the reader
     nulls = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
     present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     for leaf, expected in (
@@ -150,8 +152,8 @@ def _verify_index(
         (Leaf(Op.IS_NOT_NULL, definition.column), present),
         *_sampled(column.take(pa.array(present)), present, definition),
     ):
-        found = reader.evaluate(leaf)
-        if found is not None and found != BitMap64(expected):
+        found, wanted = reader.evaluate(leaf), BitMap64(expected)
+        if found is not None and (found != wanted if exact else not wanted <= found):
             raise CorruptTable(
                 f"column {definition.column}, {leaf.op} {', '.join(map(repr, leaf.literals))}: "
                 f"the index gives {len(found)} rows, the data {len(expected)}"

@@ -139,7 +139,7 @@ def test_a_default_must_be_a_value() -> None:
 
 
 def test_a_missing_definition_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nowhere.json"):
+    with pytest.raises(UsageError, match=r"nowhere\.json"):
         schema_of(tmp_path / "nowhere.json")
 
 

@@ -48,7 +48,8 @@ def test_a_flink_statement() -> None:
 
 def test_a_spark_statement() -> None:
     found = parse_create_table(
-        "create table t (id int, v string default 'x' comment 'y') using paimon partitioned by (v) tblproperties ('primary-key' = 'id', 'bucket' = 1)"
+        "create table t (id int, v string default 'x' comment 'y') using paimon "
+        "partitioned by (v) tblproperties ('primary-key' = 'id', 'bucket' = 1)"
     )
     assert found["fields"] == [{"name": "id", "type": "int"}, {"name": "v", "type": "string", "description": "y", "defaultValue": "x"}]
     assert found["options"] == {"primary-key": "id", "bucket": "1"}

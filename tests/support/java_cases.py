@@ -69,3 +69,8 @@ def java_case(name: str, after: bool = False) -> JavaCase:
     with tarfile.open(CASES / f"{name}{'.after' if after else ''}.tar.gz") as archive:
         archive.extractall(directory, filter="data")
     return JavaCase(name, directory / name)
+
+
+def has_after(name: str) -> bool:
+    """Whether the case is one of compaction, so that its latest snapshot is in the archive `after`."""
+    return (CASES / f"{name}.after.tar.gz").exists()

@@ -1,135 +1,62 @@
-"""Tables of metadata only: files that are committed but do not exist, since committing never reads them. And stores that fail on demand."""
+"""Small tables made by our own writer, and ways to break them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from maintainer.commit.committer import CommitOutcome, Committer
-from maintainer.format import source_meta
-from maintainer.format.source_meta import SourceMeta, ordered
-from maintainer.model.bucket import BucketState
-from maintainer.model.commit import CommitMessage
-from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, IndexFileMeta
-from maintainer.model.snapshot import Snapshot
-from maintainer.model.work import Result, WorkKind
-from maintainer.storage.local import LocalStorage
-from maintainer.table.state import TableState, load_state
-from maintainer.table.store import TableStore, create_store
-from tests.support import builders
+import pyarrow as pa
 
-OPTIONS = {"bucket": "2", "deletion-vectors.enabled": "true", "commit.min-retry-wait": "1 ms"}
+import maintainer
+
+OPTIONS = {
+    "bucket": "2",
+    "deletion-vectors.enabled": "true",
+    "write-only": "true",
+    "pk-btree.index.columns": "n",
+    "pk-bitmap.index.columns": "v",
+}
 
 
-def empty_table(path: Path, options: Mapping[str, str] | None = None, partition_keys: Sequence[str] = ()) -> TableStore:
-    """`id INT` (and string partition keys) as primary key, `v STRING`; two buckets with deletion vectors."""
-    columns = {**dict.fromkeys(partition_keys, "STRING NOT NULL"), "id": "INT", "v": "STRING"}
-    schema = builders.schema(columns, [*partition_keys, "id"], partition_keys, {**OPTIONS, **(options or {})})
-    return create_store(str(path / "t"), schema)
+def make_table(directory: Path, options: Mapping[str, str | None] | None = None, partitioned: bool = False) -> maintainer.Table:
+    """`p STRING` (if partitioned), `id BIGINT`, `v STRING`, `n INT`; two buckets, a BTree on n, a Bitmap on v. An option None is left out."""
+    partition = ["p"] if partitioned else []
+    merged = {key: value for key, value in {**OPTIONS, **(options or {})}.items() if value is not None}
+    fields = [("p", "STRING")] * partitioned + [("id", "BIGINT"), ("v", "STRING"), ("n", "INT")]
+    definition = {
+        "fields": [{"name": name, "type": text} for name, text in fields],
+        "primaryKeys": [*partition, "id"],
+        "partitionKeys": partition,
+        "options": merged,
+    }
+    return maintainer.create_table(str(directory / "t"), definition)
 
 
-def latest(store: TableStore) -> Snapshot:
-    snapshot = store.latest_snapshot()
-    assert snapshot is not None
-    return snapshot
+def append(table: maintainer.Table, first: int, count: int, value: str = "x", delete: bool = False, **others: Any) -> None:
+    """Ids first … first + count − 1, as one commit."""
+    ids = list(range(first, first + count))
+    rows = {"id": ids, "v": [f"{value}{i % 5}" for i in ids], "n": [i % 7 if i % 10 else None for i in ids]}
+    rows |= {name: [given] * count for name, given in others.items()}
+    with table.writer() as writer:
+        if delete:
+            writer.delete(pa.table({name: column for name, column in rows.items() if name in table.schema.primary_keys}))
+        else:
+            writer.write(pa.table(rows))
 
 
-def state(store: TableStore) -> TableState:
-    """Read anew, by nobody's cache."""
-    return load_state(TableStore(store.storage, store.branch, store.dynamic_options), latest(store))
+def make_busy_table(directory: Path, options: Mapping[str, str | None] | None = None) -> maintainer.Table:
+    """Two covered levels with deletion vectors, and level-0 files on top: everything that a table can consist of."""
+    table = make_table(directory, {"num-sorted-run.compaction-trigger": "10", **(options or {})})
+    append(table, 0, 1000)
+    table.maintain(full=True)
+    append(table, 100, 50, "y")
+    append(table, 300, 20, delete=True)
+    table.maintain()
+    append(table, 990, 30, "z")
+    return table
 
 
-def bucket(store: TableStore, number: int = 0, partition: bytes = EMPTY_ROW) -> BucketState:
-    return state(store).bucket(BucketKey(partition, number))
-
-
-def names(files: Iterable[DataFileMeta]) -> Counter[tuple[str, int]]:
-    return Counter((file.file_name, file.level) for file in files)
-
-
-def append(
-    store: TableStore, *files: DataFileMeta, number: int = 0, partition: bytes = EMPTY_ROW, total_buckets: int | None = None
-) -> Snapshot:
-    """What a writer does, with a committer of its own."""
-    message = CommitMessage(partition, number, total_buckets, new_files=files)
-    snapshot = Committer(store, "writer").commit_append([message])
-    assert snapshot is not None
-    return snapshot
-
-
-def result(
-    store: TableStore,
-    before: Sequence[DataFileMeta] = (),
-    after: Sequence[DataFileMeta] = (),
-    *,
-    new_index: Sequence[IndexFileMeta] = (),
-    deleted_index: Sequence[IndexFileMeta] = (),
-    number: int = 0,
-    partition: bytes = EMPTY_ROW,
-    total_buckets: int | None = 2,
-    base: Snapshot | None = None,
-    deletion_file: str | None = None,
-) -> Result:
-    """The result of a compaction, or of an index build when no data file changes; based on the latest snapshot unless told otherwise."""
-    base = base or latest(store)
-    new, deleted = tuple(new_index), tuple(deleted_index)
-    if before or after:
-        message = CommitMessage(
-            partition,
-            number,
-            total_buckets,
-            compact_before=tuple(before),
-            compact_after=tuple(after),
-            compact_new_index_files=new,
-            compact_deleted_index_files=deleted,
-        )
-    else:
-        message = CommitMessage(partition, number, total_buckets, new_index_files=new, deleted_index_files=deleted)
-    kind = WorkKind.COMPACT if before or after else WorkKind.INDEX
-    return Result(store.uri, base.id, base.uuid, 0, kind, "test", deletion_file, message)
-
-
-def commit(store: TableStore, *results: Result) -> CommitOutcome:
-    """With a committer of its own."""
-    return Committer(store, "compactor").commit_results(results)
-
-
-def group(name: str, *files: DataFileMeta, index_type: str = "btree", field_id: int = 1) -> IndexFileMeta:
-    """The payload over these files, which are of one level."""
-    meta = SourceMeta(files[0].level, ordered((file.file_name, file.row_count) for file in files))
-    rows = sum(file.row_count for file in files)
-    return builders.payload(name, index_type, rows, field_id, source_meta.encode(meta))
-
-
-class FaultyStorage(LocalStorage):
-    """The local file system, with `before` and `after` called around each request: they may raise, or do something meanwhile."""
-
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self.before: Callable[[str, str], None] = lambda request, path: None
-        self.after: Callable[[str, str], None] = lambda request, path: None
-
-    def create_if_absent(self, path: str, data: bytes) -> bool:
-        self.before("create_if_absent", path)
-        created = super().create_if_absent(path, data)
-        self.after("create_if_absent", path)
-        return created
-
-    def read(self, path: str) -> bytes:
-        self.before("read", path)
-        return super().read(path)
-
-    def write(self, path: str, data: bytes | bytearray | memoryview) -> None:
-        self.before("write", path)
-        super().write(path, data)
-
-    def replace(self, path: str, data: bytes) -> None:
-        self.before("replace", path)
-        super().replace(path, data)
-
-
-def faulty(store: TableStore) -> tuple[TableStore, FaultyStorage]:
-    """The same table, opened once more over a store that can be made to fail."""
-    storage = FaultyStorage(store.uri)
-    return TableStore(storage, store.branch, store.dynamic_options), storage
+def paths(table: maintainer.Table, pattern: str) -> list[Path]:
+    """Files of the table's directory, such as `**/data-*` or `manifest/*`."""
+    return sorted(path for path in Path(table.store.uri).glob(pattern) if path.is_file())

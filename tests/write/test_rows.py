@@ -148,7 +148,7 @@ class TestDeletes:
             "MULTISET<INT>",
             "ROW<a INT NOT NULL, b ROW<c DATE NOT NULL> NOT NULL>",
             "VECTOR<FLOAT, 3>",
-        ],  # fmt: skip
+        ],
     )
     def test_a_column_without_nulls_gets_some_value(self, text: str) -> None:
         schema = builders.schema({"id": "INT", "v": f"{text} NOT NULL"}, ["id"])

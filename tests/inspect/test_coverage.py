@@ -1,0 +1,138 @@
+"""Visibility and coverage as DESIGN §5 counts them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import maintainer
+from maintainer.errors import UsageError
+from maintainer.index.groups import NOT_VISIBLE
+from tests.support.evolve import set_options
+from tests.support.java_cases import has_after, java_case
+from tests.support.tables import append, make_busy_table, make_table
+
+
+def ratios(table: maintainer.Table) -> tuple[float, dict[str, float]]:
+    found = table.coverage()
+    return found.visible_ratio, {each.column: each.ratio for each in found.definitions}
+
+
+def test_an_empty_table_is_covered(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    found = table.coverage()
+    assert (found.snapshot, found.rows, found.visible_ratio, found.ratio()) == (None, 0, 1.0, 1.0)
+    assert [each.to_dict() if hasattr(each, "to_dict") else each.ratio for each in found.definitions] == [1.0, 1.0]
+
+
+def test_level_0_is_neither_visible_nor_covered(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    append(table, 0, 100)
+    found = table.coverage()
+    assert (found.rows, found.visible_rows, found.ratio()) == (100, 0, 0.0)
+    assert {(each.column, each.reason, each.level) for each in found.uncovered} == {(None, NOT_VISIBLE, 0)}
+    assert sum(each.rows for each in found.uncovered) == 100
+
+
+def test_a_pass_makes_everything_visible_and_covered(tmp_path: Path) -> None:
+    table = make_table(tmp_path, partitioned=True)
+    append(table, 0, 100, p="a")
+    append(table, 0, 10, p="b")
+    table.maintain()
+    assert ratios(table) == (1.0, {"v": 1.0, "n": 1.0})
+    assert table.coverage().uncovered == ()
+
+
+def test_deleted_rows_do_not_count(tmp_path: Path) -> None:
+    table = make_busy_table(tmp_path)
+    table.maintain()
+    rows = table.scan().to_arrow().num_rows
+    found = table.coverage()
+    assert found.rows == found.visible_rows == rows
+    assert sum(file.rows for file in table.files().files) > rows
+
+
+def test_a_definition_without_groups_is_reported_file_by_file(tmp_path: Path) -> None:
+    table = make_table(tmp_path, {"pk-bitmap.index.columns": None})
+    append(table, 0, 100)
+    table.maintain()
+    set_options(table.store.uri, **{"pk-bitmap.index.columns": "v"})
+    assert ratios(table) == (1.0, {"v": 0.0, "n": 1.0})
+    assert {(each.column, each.rows) for each in table.coverage().uncovered} == {("v", file.rows) for file in table.files().files}
+
+
+def test_partitions_are_values(tmp_path: Path) -> None:
+    table = make_table(tmp_path, partitioned=True)
+    append(table, 0, 1, p="ü/x")
+    assert table.coverage().to_dict()["uncovered"][0]["partition"] == {"p": "ü/x"}
+
+
+@pytest.mark.parametrize("name", ["idx_levels", "idx_partial", "idx_stale", "dv_bitmap64", "idx_partitioned", "idx_btree_types"])
+def test_the_groups_of_java_are_judged_as_java_judges_them(name: str) -> None:
+    """`current` of the case says which groups Java would use; `rows` are what its batch reader returns."""
+    case = java_case(name, after=has_after(name))
+    found = maintainer.open_table(str(case.directory)).coverage()
+    snapshot = case.json["snapshots"][-1]
+    assert found.snapshot == snapshot["id"]
+    rows = (
+        snapshot["rows"]
+        if "data" in snapshot["rows"]
+        else next(s for s in case.json["snapshots"] if s["id"] == snapshot["rows"]["sameAs"])["rows"]
+    )
+    assert found.visible_rows == len(rows["data"])
+    current = {group["field"] for group in snapshot.get("indexGroups", []) if group["current"] and group["definedInSchema"]}
+    assert {each.column for each in found.definitions if each.covered_rows} == current
+
+
+class TestWaiting:
+    def test_it_returns_at_once_when_there_is_nothing_to_wait_for(self, tmp_path: Path) -> None:
+        found = make_table(tmp_path).wait_for_coverage(timeout=0)
+        assert found.reached
+        assert found.to_dict()["reached"] is True
+
+    def test_it_ends_when_a_pass_was_made(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path)
+        append(table, 0, 10)
+        timer = threading.Timer(0.3, lambda: maintainer.open_table(table.store.uri).maintain())
+        timer.start()
+        assert table.wait_for_coverage(timeout=30).reached
+        timer.join()
+
+    def test_it_gives_up_in_time(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path)
+        append(table, 0, 10)
+        started = time.monotonic()
+        found = table.wait_for_coverage(timeout=0.3)
+        assert not found.reached
+        assert found.visible_rows == 0
+        assert time.monotonic() - started < 5
+
+    def test_rows_after_the_snapshot_do_not_count(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path)
+        append(table, 0, 10)
+        table.maintain()
+        append(table, 10, 10)
+        assert table.wait_for_coverage(snapshot=2, timeout=0).reached
+        assert not table.wait_for_coverage(snapshot=3, timeout=0).reached
+        assert not table.wait_for_coverage(snapshot=4, timeout=0).reached  # there is no such snapshot yet
+
+    def test_one_definition_can_be_waited_for(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path, {"pk-bitmap.index.columns": None})
+        append(table, 0, 10)
+        table.maintain()
+        set_options(table.store.uri, **{"pk-bitmap.index.columns": "v"})
+        assert table.wait_for_coverage(definition="n", timeout=0).reached
+        assert not table.wait_for_coverage(definition="v", timeout=0).reached
+        with pytest.raises(UsageError, match="'id' has no index definition"):
+            table.wait_for_coverage(definition="id", timeout=0)
+
+    def test_a_part_can_be_enough(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path)
+        append(table, 0, 90)
+        table.maintain()
+        append(table, 90, 10)
+        assert table.wait_for_coverage(0.9, timeout=0).reached
+        assert not table.wait_for_coverage(0.91, timeout=0).reached
