@@ -75,7 +75,7 @@ class BucketIndexes:
 
     def _positions(self, node: Predicate, file: DataFileMeta, used: dict[tuple[str, str], None], why: dict[str, None]) -> BitMap64 | None:
         if isinstance(node, Leaf):
-            return self._leaf(reduced(node), file, used, why)
+            return self._leaf(node, file, used, why)
         found: BitMap64 | None = None
         if isinstance(node, And):
             for child in without_implied(list(conjuncts(node))):
@@ -119,7 +119,7 @@ class BucketIndexes:
         return known
 
     def _ordinals(self, leaf: Leaf, definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
-        # by the identity of the leaf, which the caller keeps: equal tuples of literals may differ (0.0 and -0.0)
+        # by the identity of the leaf, which the caller keeps: tuples of literals may be equal and differ (0.0 and -0.0)
         key = payload.file_name, id(leaf)
         if key not in self._answers:
             self._answers[key] = self._ask(leaf, definition, group, payload)
@@ -133,7 +133,7 @@ class BucketIndexes:
             opened = self._readers[payload.file_name]
             if opened is None:
                 return None
-            ordinals = opened[0].evaluate(leaf)
+            ordinals = opened[0].evaluate(reduced(leaf))
             if ordinals and ordinals.max() >= total:
                 raise CorruptFile(f"ordinal {ordinals.max()} of {total} rows")
             return ordinals

@@ -73,7 +73,7 @@ class Explanation:
         return {"version": VERSION, "table": self.table, "snapshot": self.snapshot, "files": files}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scan:
     """The rows of a snapshot that satisfy `where`.
 
@@ -265,6 +265,8 @@ def _sorted(
 
 def _millis(moment: int | str | dt.datetime, time_zone: str) -> int:
     """Epoch milliseconds; text and times without a zone are of the session time zone."""
+    if isinstance(moment, str) and moment.strip().isdecimal():
+        return int(moment)
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
     nanos = place(moment, DataType(TypeRoot.TIMESTAMP_LTZ, precision=9), "as of", time_zone).value

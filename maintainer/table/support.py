@@ -43,8 +43,8 @@ ACTED_ON: Mapping[str, str] = {
         "bitmap-index.* sorted-index.*"
     ),
     "our own": (
-        "publish.single-writer publish.verify-delay read.group-acceptance maintain.rewrite-append maintain.rewrite-append-budget "
-        "maintain.ignored-options"
+        "publish.single-writer publish.verify-delay read.group-acceptance read.time-zone maintain.rewrite-append "
+        "maintain.rewrite-append-budget maintain.ignored-options"
     ),
 }
 """What is configured -> the options, separated by spaces; `*` stands for any text."""

@@ -447,3 +447,10 @@ def test_a_table_without_snapshot(tmp_path: Path) -> None:
     assert scan.to_arrow().column_names == ["id", "a", "s", "x"]
     assert list(scan.to_batches()) == []
     assert scan.explain().to_dict()["snapshot"] is None
+
+
+def test_patterns_of_one_column_are_told_apart(table: BuiltTable) -> None:
+    patterns = [*(f"z{i}%" for i in range(30)), "re%", *(f"y{i}%" for i in range(30))]
+    scan = Scan(table.store, " OR ".join(f"s LIKE '{pattern}'" for pattern in patterns))
+    assert INDEXED in {file.decision for file in scan.explain().files}
+    assert ids(scan) == [i for i in VISIBLE if i % 4 == 0]
