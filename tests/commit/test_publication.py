@@ -244,8 +244,12 @@ def test_a_replaced_snapshot_is_noticed_after_the_verify_delay(tmp_path: Path) -
     assert names(bucket(store).files) == {("out.parquet", 5): 1, ("theirs.parquet", 0): 1}
 
 
-def test_threads_that_append_lose_nothing(tmp_path: Path) -> None:
-    store = empty_table(tmp_path, {"commit.max-retries": "100", "commit.max-retry-wait": "20 ms"})
+MERGING = {"manifest.merge-min-count": "3", "manifest.target-file-size": "6 kb", "manifest.full-compaction-threshold-size": "8 kb"}
+
+
+@pytest.mark.parametrize("options", [{}, MERGING], ids=["plain", "manifests are merged all the time"])
+def test_threads_that_append_lose_nothing(tmp_path: Path, options: dict[str, str]) -> None:
+    store = empty_table(tmp_path, {"commit.max-retries": "100", "commit.max-retry-wait": "20 ms", **options})
     workers, rounds = 6, 6
 
     def work(worker: int) -> None:
