@@ -34,6 +34,7 @@ from maintainer.model.values import float_order
 
 NANOS_PER_MILLI = 1_000_000
 MAX_COMPACT_DECIMAL = 18
+_TICKS_PER_MILLI = {"ms": 1, "us": 1_000, "ns": NANOS_PER_MILLI}
 MILLISECONDS = 3  # timestamps of up to so many digits have no nanoseconds in their key
 _MAX_UNSCALED_BYTES = 16
 
@@ -232,8 +233,7 @@ def _encode_timestamps(array: pa.Array, data_type: DataType) -> ByteColumn:
 
 
 def _ticks_per_milli(arrow_type: pa.DataType) -> int:
-    ticks: dict[str, int] = {"ms": 1, "us": 1_000, "ns": NANOS_PER_MILLI}
-    return ticks[arrow_type.unit]
+    return _TICKS_PER_MILLI[arrow_type.unit]
 
 
 def _encode_float(value: float, form: str) -> bytes:
@@ -249,10 +249,11 @@ def _unscaled(value: Decimal, scale: int) -> int:
         raise ValueError(f"{value} is not a number")
     number = int("".join(map(str, digits)))
     shift = exponent + scale
+    factor: int = 10 ** min(abs(shift), 100)
     if shift >= 0:
-        number *= 10 ** min(shift, 100)
+        number *= factor
     else:
-        number, lost = divmod(number, 10 ** min(-shift, len(digits) + 1))
+        number, lost = divmod(number, factor)
         if lost:
             raise ValueError(f"{value} has more than {scale} digits after the point")
     return -number if sign else number

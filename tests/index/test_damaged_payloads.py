@@ -45,17 +45,17 @@ PAYLOADS = {
 ANSWERS = {key: [ask(built, index, leaf) for leaf in LEAVES[key[1]]] for key, (index, built) in PAYLOADS.items()}
 
 
-def check(key: tuple[str, str, str], data: bytes, size: int | None = None) -> None:
-    """All answers of a damaged payload."""
+def check(key: tuple[str, str, str], data: bytes, some: slice = slice(None)) -> None:
+    """The answers of a damaged payload to some of the leaves."""
     index, built = PAYLOADS[key]
     total = built.row_count
-    for leaf, right in zip(LEAVES[key[1]], ANSWERS[key], strict=True):
+    for leaf, right in zip(LEAVES[key[1]][some], ANSWERS[key][some], strict=True):
         try:
             found = open_payload(data, index, built.index_meta, total).evaluate(leaf)
         except CorruptFile:
             continue
         if not data:
-            assert found is None or found == set()  # nothing to scan
+            assert not found  # nothing to scan
             continue
         assert found is not None
         assert right is not None
@@ -76,7 +76,7 @@ def test_changed_bytes_are_noticed(key: tuple[str, str, str], data: st.DataObjec
 def test_every_byte_of_a_btree_is_protected(key: tuple[str, str, str]) -> None:
     whole = content(PAYLOADS[key][1])
     for at in range(len(whole)):
-        check(key, whole[:at] + bytes((whole[at] ^ 0x41,)) + whole[at + 1 :])
+        check(key, whole[:at] + bytes((whole[at] ^ 0x41,)) + whole[at + 1 :], slice(at % 5, None, 5))
 
 
 @pytest.mark.parametrize("key", [key for key in PAYLOADS if key[0] == "bitmap"], ids="-".join)
