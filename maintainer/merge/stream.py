@@ -20,6 +20,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from maintainer.errors import CorruptFile
 from maintainer.merge.deduplicate import RETRACT_BIT, survivors
@@ -81,7 +82,7 @@ class MergedWindow:
             retracts = (_numbers(self.candidates, KIND_FIELD.name) & RETRACT_BIT).astype(np.bool_)
             if retracts.any():
                 chosen = np.flatnonzero(~retracts) if chosen is None else chosen[~retracts[chosen]]
-        return self.candidates if chosen is None else self.candidates.take(pa.array(chosen))
+        return self.candidates if chosen is None else pc.take(self.candidates, pa.array(chosen), boundscheck=False)
 
     @property
     def lookup_keys(self) -> Keys:
