@@ -252,10 +252,11 @@ def file_format(name: str) -> str:
 
 
 def _kind_findings(schema: TableSchema) -> Iterator[Finding]:
-    if not schema.primary_keys:
-        yield Finding("no primary key", "only primary-key tables are supported yet")
-        return
     options = TableOptions.of(schema)
+    if not schema.primary_keys:
+        why = "only primary-key tables are maintained; of others, those without deletion vectors are read"
+        yield Finding("no primary key", why, reading=options.deletion_vectors_enabled)
+        return
     if not options.deletion_vectors_enabled:
         yield Finding(
             f"deletion-vectors.enabled = {options.get('deletion-vectors.enabled', 'false')}",
