@@ -1,0 +1,51 @@
+"""The public surface is a list, and it is the one that DESIGN §5 promises."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import maintainer
+from maintainer.api.table import Table
+
+NAMES = {
+    "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "MaintainerError", "MissingFile", "NotATable", "StorageError", "Table",
+    "Unsupported", "UsageError", "col", "create_table", "open_table",
+}  # fmt: skip
+METHODS = {
+    "scan": ["where", "columns", "order_by", "limit", "snapshot_id", "tag", "as_of", "use_index"],
+    "coverage": [],
+    "writer": [],
+    "files": [],
+    "snapshots": [],
+    "verify": ["deep"],
+    "wait_for_coverage": ["ratio", "snapshot", "definition", "timeout"],
+}
+
+
+def test_the_package_exports_exactly_these_names() -> None:
+    assert set(maintainer.__all__) == NAMES
+    assert NAMES <= set(dir(maintainer))
+    for name in NAMES:
+        assert getattr(maintainer, name).__name__ == name
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    assert not hasattr(maintainer, "nothing")
+
+
+def test_parameters_keep_their_names() -> None:
+    for name, parameters in METHODS.items():
+        assert list(inspect.signature(getattr(Table, name)).parameters)[1:] == parameters
+    assert list(inspect.signature(maintainer.open_table).parameters) == [
+        "uri_or_name", "warehouse", "catalog", "storage_options", "branch", "options"
+    ]  # fmt: skip
+    assert list(inspect.signature(maintainer.create_table).parameters)[:2] == ["uri", "schema"]
+    assert "full" in inspect.signature(Table.maintain).parameters
+
+
+def test_importing_the_package_costs_nothing() -> None:
+    code = "import sys, maintainer; print(sorted(name for name in sys.modules if name.startswith(('maintainer', 'pyarrow', 'numpy'))))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "['maintainer']"
