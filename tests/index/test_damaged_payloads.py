@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from contextlib import suppress
 from typing import Any
 
@@ -10,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maintainer.errors import CorruptFile
+from maintainer.format.bitmap_index import BitmapFile
+from maintainer.format.btree import BTreeFile
+from maintainer.format.stored_block import PayloadBytes
 from maintainer.model.predicate import Leaf, Op
-from tests.support.sorted_index import ask, build, content, definition, open_payload, reference_bitmap, reference_btree
+from tests.support.sorted_index import ask, build, content, definition, open_payload, reading, reference_bitmap, reference_btree
 from tests.support.strategies import mutated
 
 COLUMNS: dict[str, list[Any]] = {
@@ -154,3 +159,31 @@ def test_a_wrong_file_size_is_corrupt(key: tuple[str, str, str]) -> None:
     for data in (whole[:-1], whole[1:], b"", whole[: len(whole) // 2]):
         with pytest.raises(CorruptFile):
             open_payload(data, index, built.index_meta, built.row_count).evaluate(Leaf(Op.EQ, "c", (COLUMNS[key[1]][0],)))
+
+
+def blocks_of(family: str, data: bytes) -> list[tuple[int, int]]:
+    """Offset and size of all stored blocks, the index block last."""
+    source = PayloadBytes(reading(data), len(data))
+    index = PAYLOADS[(family, "STRING", "plain")][0]
+    file: Any = BTreeFile(source, index.data_type) if family == "btree" else BitmapFile(source, index.data_type)
+    return [*((offset, size) for _, offset, size in file._blocks), file._index_handle]
+
+
+@pytest.mark.parametrize("family", ["btree", "bitmap"])
+@given(data=st.data())
+def test_wrong_bytes_under_a_right_checksum_do_no_harm(family: str, data: st.DataObject) -> None:
+    """Nothing but CorruptFile comes out of blocks that were made up."""
+    index, built = PAYLOADS[(family, "STRING", "plain")]
+    whole = bytearray(content(built))
+    offset, size = data.draw(st.sampled_from(blocks_of(family, bytes(whole))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = offset + data.draw(st.integers(0, size - 1) | st.integers(max(0, size - 9), size - 1))
+        whole[at] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]) | st.integers(0, 255))
+    whole[offset + size + 1 : offset + size + 5] = struct.pack("<I", zlib.crc32(whole[offset : offset + size + 1]))
+    for leaf in LEAVES["STRING"]:
+        with suppress(CorruptFile):
+            found = open_payload(bytes(whole), index, built.index_meta, built.row_count).evaluate(leaf)
+            assert found is not None
+            assert not found or found.max() < built.row_count
+    with suppress(CorruptFile):
+        open_payload(bytes(whole), index, built.index_meta, built.row_count).verify()

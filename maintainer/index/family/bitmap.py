@@ -104,8 +104,10 @@ class BitmapReader(SortedReader):
         if leaf.op is not Op.LIKE:
             return None
         check_pattern(leaf.literal)
-        # as text: on bytes, RE2 would match Latin-1; a key that is not UTF-8 is ArrowInvalid, a broken payload
-        keys = pa.array([entry.key for entry in entries], pa.large_binary()).cast(pa.large_string())
+        try:  # as text: RE2 takes bytes for Latin-1
+            keys = pa.array([entry.key for entry in entries], pa.large_binary()).cast(pa.large_string())
+        except pa.ArrowInvalid as error:
+            raise CorruptFile(f"a key of {self._type} is not UTF-8") from error
         matched = pc.match_substring_regex(keys, regular_expression(leaf.literal)).to_pylist()
         return self._union(entry for entry, hit in zip(entries, matched, strict=True) if hit)
 
