@@ -27,24 +27,26 @@ KEPT_ENTRIES = 200_000
 class Manifests:
     """The manifests of one table. Safe to use from several threads."""
 
-    def __init__(self, storage: Storage, layout: Layout) -> None:
+    def __init__(self, storage: Storage, layout: Layout, check_partition: Callable[[bytes], object]) -> None:
+        """`check_partition` raises `CorruptFile` for bytes that are not a row of the partition columns."""
         self._storage = storage
         self._layout = layout
+        self._check_partition = check_partition
         self._kept: OrderedDict[str, tuple[Any, ...]] = OrderedDict()
         self._entries = 0
         self._lock = threading.Lock()
 
     def files_of(self, name: str, named_by: str) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a manifest list; `named_by` is the file that names it, for errors."""
-        return self._load(name, named_by, manifest_list.decode, lambda meta: (meta.file_name,))
+        return self._load(name, named_by, manifest_list.decode, self._check_list)
 
     def entries(self, name: str, named_by: str) -> tuple[ManifestEntry, ...]:
         """The entries of a manifest, in their order."""
-        return self._load(name, named_by, manifest.decode, lambda entry: (entry.file.file_name, *entry.file.extra_files))
+        return self._load(name, named_by, manifest.decode, self._check_entries)
 
     def index(self, name: str, named_by: str) -> tuple[IndexManifestEntry, ...]:
         """All entries of an index manifest; a committed one only adds."""
-        entries = self._load(name, named_by, index_manifest.decode, lambda entry: (entry.file.file_name,))
+        entries = self._load(name, named_by, index_manifest.decode, self._check_entries)
         for entry in entries:
             if entry.kind is not FileKind.ADD:
                 raise CorruptTable(f"{self.display(name)}: the index manifest of a snapshot deletes {entry.file.file_name}; it may only add")
@@ -67,8 +69,9 @@ class Manifests:
         deleted_by: dict[FileIdentity, str] = {}
         for list_name, metas in ((snapshot.base_manifest_list, base), (snapshot.delta_manifest_list, delta)):
             for meta in metas:
+                entries = self.entries(meta.file_name, list_name)
                 try:
-                    for entry in merge_into(live, self.entries(meta.file_name, list_name)):
+                    for entry in merge_into(live, entries):
                         deleted_by[entry.identity] = meta.file_name
                 except CorruptTable as error:
                     raise CorruptTable(f"{self.display(meta.file_name)}: {error}") from None
@@ -82,7 +85,25 @@ class Manifests:
     def display(self, name: str) -> str:
         return self._storage.display(self._layout.manifest_path(name))
 
-    def _load(self, name: str, named_by: str, decode: Callable[[bytes], list[T]], names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
+    def _check_list(self, metas: Iterable[ManifestFileMeta]) -> None:
+        for meta in metas:
+            check_file_name(meta.file_name)
+
+    def _check_entries(self, entries: Iterable[ManifestEntry] | Iterable[IndexManifestEntry]) -> None:
+        partitions = set()
+        for entry in entries:
+            check_file_name(entry.file.file_name)
+            if isinstance(entry, ManifestEntry):
+                for name in entry.file.extra_files:
+                    check_file_name(name)
+            partitions.add(entry.partition)
+        for partition in partitions:
+            try:
+                self._check_partition(partition)
+            except CorruptFile as error:
+                raise CorruptFile(f"a partition is not a row of the partition columns: {error.reason}") from None
+
+    def _load(self, name: str, named_by: str, decode: Callable[[bytes], list[T]], check: Callable[[list[T]], None]) -> tuple[T, ...]:
         with self._lock:
             known = self._kept.get(name)
             if known is not None:
@@ -90,16 +111,15 @@ class Manifests:
                 return known
         path = self._layout.manifest_path(name, named_by)
         try:
-            entries = tuple(decode(self._storage.read(path)))
-            for entry in entries:
-                for each in names(entry):
-                    check_file_name(each)
+            decoded = decode(self._storage.read(path))
+            check(decoded)
         except CorruptFile as error:
             raise error.at(self._storage.display(path)) from None
         except Unsupported as error:
             raise Unsupported(f"{self._storage.display(path)}: {error}") from None
         except MissingFile as error:
             raise MissingFile(f"{error} ({named_by} names it)") from None
+        entries = tuple(decoded)
         with self._lock:
             if name not in self._kept:
                 self._kept[name] = entries

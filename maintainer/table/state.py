@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile
+from maintainer.errors import CorruptTable, MaintainerError, MissingFile
 from maintainer.format import source_meta
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DELETION_VECTORS, BucketKey, DataFileMeta, FileIdentity, FileKind, IndexFileMeta, ManifestEntry
@@ -74,7 +74,6 @@ def _all_files(store: TableStore, snapshot: Snapshot) -> dict[BucketKey, BucketS
     grouped: defaultdict[BucketKey, list[ManifestEntry]] = defaultdict(list)
     for entry in store.manifests.live_entries(snapshot).values():
         grouped[entry.bucket_key].append(entry)
-    _check_partitions(store, (key.partition for key in grouped), snapshot.base_manifest_list)
     return {key: _bucket(key, entries) for key, entries in grouped.items()}
 
 
@@ -92,7 +91,6 @@ def _changed_files(store: TableStore, snapshot: Snapshot, previous: TableState) 
             return None
         for entry in store.manifests.delta_entries(step):
             changes[entry.bucket_key].append(entry)
-    _check_partitions(store, (key.partition for key in changes), snapshot.delta_manifest_list)
     buckets = {key: _without_indexes(bucket) for key, bucket in previous.buckets.items() if bucket.files}
     for key, entries in changes.items():
         before = buckets.pop(key, None)
@@ -149,18 +147,8 @@ def _index_files(store: TableStore, snapshot: Snapshot, primary_key_table: bool)
             payloads[key].append(file)
         else:
             others[key].append(file)
-    _check_partitions(store, (entry.partition for entry in entries), snapshot.index_manifest)
     keys = dict.fromkeys(entry.bucket_key for entry in entries)
     return {key: (vectors.get(key), tuple(payloads[key]), tuple(others[key])) for key in keys}
-
-
-def _check_partitions(store: TableStore, partitions: Iterable[bytes], named_by: str) -> None:
-    """Raises `CorruptFile` for partition rows that are not rows of the partition columns."""
-    for partition in set(partitions):
-        try:
-            store.layout.partition_values(partition)
-        except CorruptFile as error:
-            raise CorruptFile(f"a partition is not a row of the partition columns: {error.reason}", path=named_by) from None
 
 
 def _is_tagged(store: TableStore, snapshot: Snapshot) -> bool:

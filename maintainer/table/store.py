@@ -59,7 +59,7 @@ class TableStore:
 
     @cached_property
     def manifests(self) -> Manifests:
-        return Manifests(self.storage, self._paths)
+        return Manifests(self.storage, self._paths, lambda partition: self.layout.partition_values(partition))
 
     # schemas
 
