@@ -319,7 +319,7 @@ def _number(text: str) -> int | Decimal:
 
 def _cast(node: Any) -> Any:
     """DATE '…', TIME '…', TIMESTAMP '…' come as casts; CAST of a literal to a number type gives the values that have no literal (NaN)."""
-    value, target = _literal(node.args["this"]), type_name(node.args["to"])
+    value, target = _literal(node.args["this"]), _type_name(node.args["to"])
     parsers: dict[str, Callable[[str], Any]] = {"DATE": parse_date, "TIME": parse_time}
     if isinstance(value, str):
         if target in parsers:
@@ -347,7 +347,7 @@ def _cast(node: Any) -> Any:
     raise UsageError(f"{_sql(node)} is not supported; {SUPPORTED}")
 
 
-def type_name(node: Any) -> str:
+def _type_name(node: Any) -> str:
     """The name of the type in a CAST: sqlglot's enumeration, upper case."""
     kind = node.args.get("this")
     return str(getattr(kind, "value", kind)).upper()
