@@ -4,7 +4,8 @@ The Parquet footer has them already, per row group: they are merged from there, 
 
 * `no_bounds`: FLOAT and DOUBLE columns with a NaN. Parquet leaves NaN out of its bounds, Paimon counts it as the largest value, readers of
   either kind get it wrong: such a column has no bounds (spec 02 §8.4).
-* `long_bounds`: bounds of row groups whose values are too long for a footer (4096 bytes).
+* `known`: bounds of row groups of FLOAT and DOUBLE columns (Arrow's are wrong where all values are infinite), and of row groups with values
+  that are too long for a footer (4096 bytes).
 
 | mode        | min, max                                                   | null count |
 | ----------- | ---------------------------------------------------------- | ---------- |
@@ -106,14 +107,14 @@ def from_footer(
     schema: pa.Schema,
     fields: Iterable[DataField],
     no_bounds: frozenset[str] = frozenset(),
-    long_bounds: Mapping[tuple[str, int], tuple[Any, Any]] | None = None,
+    known: Mapping[tuple[str, int], tuple[Any, Any]] | None = None,
 ) -> list[ColumnStats]:
-    """Exact statistics of columns of a file; `long_bounds` by column name and row group, as internal values."""
-    return [_merge(metadata, schema, field, field.name not in no_bounds, long_bounds or {}) for field in fields]
+    """Exact statistics of columns of a file; `known` by column name and row group, as internal values."""
+    return [_merge(metadata, schema, field, field.name not in no_bounds, known or {}) for field in fields]
 
 
 def _merge(
-    metadata: pq.FileMetaData, schema: pa.Schema, field: DataField, bounds: bool, long_bounds: Mapping[tuple[str, int], tuple[Any, Any]]
+    metadata: pq.FileMetaData, schema: pa.Schema, field: DataField, bounds: bool, known: Mapping[tuple[str, int], tuple[Any, Any]]
 ) -> ColumnStats:
     index = footer.leaf_index(schema, field.name)
     if index is None:
@@ -131,10 +132,9 @@ def _merge(
             nulls += statistics.null_count
         if not bounds or statistics.null_count == chunk.num_values:
             continue
-        if statistics.has_min_max:
+        low, high = known.get((field.name, group), (None, None))
+        if low is None and statistics.has_min_max:
             low, high = (footer.value(raw, arrow, field.type) for raw in (statistics.min_raw, statistics.max_raw))
-        else:
-            low, high = long_bounds.get((field.name, group), (None, None))
         if low is None or high is None:
             bounds = False
         lows.append(low)

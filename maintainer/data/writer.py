@@ -174,7 +174,7 @@ class DataFileWriter:
     def _meta(self, file: _File) -> DataFileMeta:
         schema = self._schema
         fields = file_fields(schema)
-        stats = statistics.from_footer(file.metadata, self._arrow_schema, fields, frozenset(file.with_nan), file.long_bounds)
+        stats = statistics.from_footer(file.metadata, self._arrow_schema, fields, frozenset(file.with_nan), file.bounds)
         keys = len(schema.trimmed_primary_keys)
         sequence = stats[keys]
         value_stats, value_stats_cols = statistics.value_stats(stats[keys + 2 :], schema.fields, self._modes, self._dense)
@@ -214,7 +214,7 @@ class _File:
         self.last: pa.Table | None = None
         self.metadata: pq.FileMetaData | None = None
         self.with_nan: set[str] = set()
-        self.long_bounds: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self.bounds: dict[tuple[str, int], tuple[Any, Any]] = {}
         self._floats = floats
         self._texts = texts
         self._collected: list[pq.FileMetaData] = []
@@ -240,14 +240,17 @@ class _File:
         """Notes what the footer will not tell."""
         self.deletes += sum(int(np.count_nonzero(chunk.to_numpy() & 1)) for chunk in rows.column(KIND_FIELD.name).chunks)  # 1 -U, 3 -D
         for name in self._floats:
-            if name not in self.with_nan and pc.any(pc.is_nan(rows.column(name))).as_py():
+            column = rows.column(name)
+            if name in self.with_nan or pc.any(pc.is_nan(column)).as_py():
                 self.with_nan.add(name)
+            else:
+                low, high = _bounds(column)
+                self.bounds[name, self.groups] = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
         for name in self._texts:
             column = rows.column(name)
             longest = pc.max(pc.binary_length(column)).as_py()
             if longest is not None and longest > _FOOTER_BOUND:
-                found = pc.min_max(column).as_py()
-                self.long_bounds[name, self.groups] = found["min"], found["max"]
+                self.bounds[name, self.groups] = _bounds(column)
 
     def finish(self) -> None:
         with self._undone_on_error():
@@ -272,6 +275,11 @@ class _File:
             if isinstance(error, pa.ArrowException):
                 raise MaintainerError(f"{self.path}: cannot write: {error}") from error
             raise
+
+
+def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any]:
+    found = pc.min_max(column).as_py()
+    return found["min"], found["max"]
 
 
 def local_millis() -> int:

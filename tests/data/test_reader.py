@@ -16,7 +16,7 @@ from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataField
 from maintainer.storage.storage import Storage
-from tests.support import builders
+from tests.support import builders, campaign
 from tests.support.data_files import kv_table, open_file, put, write_rows
 
 SCHEMA = builders.schema({"id": "INT", "name": "STRING", "price": "DOUBLE"})
@@ -287,7 +287,7 @@ def test_mutated_files_raise_our_errors_only(storage: Storage, tmp_path: Path) -
     data = path.read_bytes()
     chance = random.Random(2)
     outcomes = set()
-    for _ in range(1500):
+    for _ in range(campaign.share("mutated data files", short=400, long=5000)):
         mutated = bytearray(data)
         mutated[chance.randrange(len(data))] ^= chance.choice([1, 2, 16, 128, 255])
         path.write_bytes(mutated)

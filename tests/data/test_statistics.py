@@ -99,6 +99,8 @@ def test_bad_option_is_named() -> None:
         ([0.0, 1.0], ("-0.0", "1.0")),
         ([-1.0, -0.0], ("-1.0", "0.0")),
         ([-math.inf, math.inf], ("-inf", "inf")),
+        ([math.inf, None], ("inf", "inf")),
+        ([-math.inf], ("-inf", "-inf")),
         ([None], (None, None)),
     ],
 )
