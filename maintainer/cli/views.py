@@ -225,7 +225,8 @@ def _written(document: Document, console: Console) -> None:
         console.print(f"No rows, so no snapshot of {document['table']}.")
     else:
         verb = "Deleted" if document["deleted"] else "Wrote"
-        console.print(f"{verb} {document['rows']} rows; snapshot {document['snapshot']} of {document['table']}.")
+        rows = f"{document['rows']:,} row{'' if document['rows'] == 1 else 's'}"
+        console.print(f"{verb} {rows}; snapshot {document['snapshot']} of {document['table']}.")
 
 
 def _committed(document: Document, console: Console) -> None:
