@@ -7,13 +7,13 @@ compaction that writes a new version of a key below the level of the old one kee
     position   counted over all physical rows of the file, deleted ones included
     dead rows  do not exist: a hit that the deletion vector already names is no hit (spec 04 §14.1)
 
-Only key columns are read, and of those only the row groups that may hold one of the keys. Keys come in ascending order, so that a merge
-walks every file once from front to back: the row group that it touched last is kept per file, as the next keys may be in it, too.
+Only key columns are read, and of those only the row groups that may hold one of the keys. Keys come in ascending order, so every file is walked
+once, from front to back, with one batch of its keys in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -30,6 +30,10 @@ from maintainer.merge.order import Int64s, Keys
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
 
+Comparable = tuple[Any, ...]
+"""A key, or its first column, in the form in which keys compare (`maintainer.merge.order`)."""
+
+BATCH_ROWS = 64 * 1024
 _NONE: Int64s = np.empty(0, dtype=np.int64)
 
 
@@ -91,6 +95,7 @@ class PositionLookup:
         """`levels`: the files of the levels above the output level, lowest level first, files of a level in key order."""
         self.levels = [[_LookupFile(meta, open_file, tuple(key_names), tuple(key_types)) for meta in files] for files in levels]
         self.deletions = deletions
+        self.last: Comparable = ()
 
     def __enter__(self) -> PositionLookup:
         return self
@@ -101,7 +106,11 @@ class PositionLookup:
                 file.release()
 
     def mark(self, keys: Keys) -> int:
-        """Delete the newest live older version of each of these distinct, ascending keys; how many there were."""
+        """Delete the newest live older version of each of these keys; how many there were. All keys of all calls ascend."""
+        if len(keys):
+            if not self.last < keys.at(0):
+                raise ValueError("keys to look up must ascend from call to call")
+            self.last = keys.at(len(keys) - 1)
         marked = 0
         for files in self.levels:
             if not len(keys):
@@ -122,7 +131,10 @@ class PositionLookup:
 
 
 class _LookupFile:
-    """One file of a higher level; opened when the first key may be in it."""
+    """One file of a higher level, read once from front to back, and only where a key may be.
+
+    `batch` holds rows that the next keys may be in: the position of the first, and the keys of all.
+    """
 
     def __init__(
         self,
@@ -138,8 +150,11 @@ class _LookupFile:
         self.smallest = order.comparable(binary_row.deserialize(meta.min_key, key_types), key_types)
         self.largest = order.comparable(binary_row.deserialize(meta.max_key, key_types), key_types)
         self.file: DataFile | None = None
-        self.bounds: list[tuple[tuple[Any, ...], tuple[Any, ...]] | None] = []
-        self.cached: dict[int, Keys] = {}
+        self.bounds: list[tuple[Comparable, Comparable] | None] = []
+        self.next_group = 0
+        self.batches: Iterator[tuple[int, Keys]] = iter(())
+        self.batch: tuple[int, Keys] | None = None
+        self.last: Comparable = ()
 
     def span(self, keys: Keys) -> tuple[int, int]:
         """Which keys lie between the smallest and the largest key of the file."""
@@ -151,37 +166,62 @@ class _LookupFile:
         if self.file is None:
             self.file = self.open_file(self.meta)
             self.bounds = self._bounds(self.file)
-        wanted = [number for number, bound in enumerate(self.bounds) if bound is None or _any_between(keys, *bound)]
         positions, indices = [_NONE], [_NONE]
-        for number in wanted:
-            if number not in self.cached:
-                self.cached = {number: self._keys_of(self.file, number)}
-            here, there = match(self.cached[number], keys)
-            positions.append(here + self.file.row_groups[number].first)
-            indices.append(there)
+        start, end = 0, keys.at(len(keys) - 1)
+        while start < len(keys) and (batch := self._reach(self.file, keys.at(start), end)) is not None:
+            first, here = batch
+            stop = keys.search(here.at(len(here) - 1), "right")
+            rows, found = match(here, keys.slice(start, stop))
+            positions.append(rows + first)
+            indices.append(found + start)
+            start = stop
         return np.concatenate(positions), np.concatenate(indices)
 
     def release(self) -> None:
         """Let go of the file: no later key is in it."""
         if self.file is not None:
             self.file.close()
-        self.file = None
-        self.cached = {}
+        self.file = self.batch = None
+        self.batches = iter(())
 
-    def _bounds(self, file: DataFile) -> list[tuple[tuple[Any, ...], tuple[Any, ...]] | None]:
-        """Smallest and largest value of the first key column per row group, in comparable form; None where they are unknown."""
+    def _reach(self, file: DataFile, key: Comparable, end: Comparable) -> tuple[int, Keys] | None:
+        """Read on to the batch that `key` is in if it is anywhere; None when all that follows is larger than `end`."""
+        while self.batch is None or self.last < key:
+            self.batch = next(self.batches, None)
+            if self.batch is None:
+                group = self._next_group(key)
+                bound = self.bounds[group] if group < len(self.bounds) else None
+                if group == len(self.bounds) or (bound is not None and bound[0] > end[: len(bound[0])]):
+                    return None
+                self.batches = self._read(file, group)
+                self.next_group = group + 1
+            else:
+                self.last = self.batch[1].at(len(self.batch[1]) - 1)
+        return self.batch
+
+    def _next_group(self, key: Comparable) -> int:
+        """The next row group that may hold `key` or larger ones, by the bounds of the first key column."""
+        group = self.next_group
+        while group < len(self.bounds) and (bound := self.bounds[group]) is not None and bound[1] < key[: len(bound[1])]:
+            group += 1
+        return group
+
+    def _bounds(self, file: DataFile) -> list[tuple[Comparable, Comparable] | None]:
+        """Smallest and largest value of the first key column per row group; None where they are unknown."""
         types = self.key_types[:1]
         return [
             None if bound is None else (order.comparable(bound[:1], types), order.comparable(bound[1:], types))
             for bound in file.group_bounds(self.key_names[0])
         ]
 
-    def _keys_of(self, file: DataFile, number: int) -> Keys:
-        table = file.read(self.key_names, [number])
-        keys = Keys.of([table[name] for name in self.key_names], self.key_types)
-        if not keys.ascending():
-            raise CorruptFile(f"a file of level {self.meta.level} is not in key order", path=self.meta.file_name)
-        return keys
+    def _read(self, file: DataFile, group: int) -> Iterator[tuple[int, Keys]]:
+        last = self.last
+        for first, batch in file.batches(self.key_names, BATCH_ROWS, [group]):
+            keys = Keys.of([batch.column(name) for name in self.key_names], self.key_types)
+            if not (last < keys.at(0) and keys.ascending()):
+                raise CorruptFile(f"a file of level {self.meta.level} is not in key order", path=self.meta.file_name)
+            last = keys.at(len(keys) - 1)
+            yield first, keys
 
 
 def match(left: Keys, right: Keys) -> tuple[Int64s, Int64s]:
@@ -200,9 +240,3 @@ def _match_words(left: Int64s, right: Int64s) -> tuple[Int64s, Int64s]:
     at = np.minimum(np.searchsorted(left, right), len(left) - 1)
     hits = np.flatnonzero(left[at] == right)
     return at[hits], hits
-
-
-def _any_between(keys: Keys, smallest: tuple[Any, ...], largest: tuple[Any, ...]) -> bool:
-    """Whether a key's first column lies in a range; a prefix of a key compares before all keys that go on after it."""
-    start = keys.search(smallest, "left")
-    return start < len(keys) and keys.at(start)[: len(largest)] <= largest

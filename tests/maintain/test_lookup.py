@@ -109,9 +109,8 @@ def test_marks_are_those_of_a_plain_model(kind: str, data: st.DataObject, tmp_pa
     numbers = st.lists(st.integers(0, 199), unique=True, max_size=60).map(sorted)
     levels = [split(level) for level in data.draw(st.lists(numbers, max_size=3))]
     dead = data.draw(st.lists(st.integers(0, 59), max_size=20))
-    windows = data.draw(st.lists(numbers, max_size=4))
-    windows = [[number // max(len(windows), 1) + 200 // max(len(windows), 1) * at for number in window] for at, window in enumerate(windows)]
-    windows = [sorted(set(window)) for window in windows]
+    wanted_keys, size = data.draw(numbers), data.draw(st.integers(1, 40))
+    windows = [wanted_keys[start : start + size] for start in range(0, len(wanted_keys), size)] + [[]]
     bucket = Bucket(tmp_path_factory.mktemp("lookup"), KEY_COLUMNS[kind])
     with pytest.MonkeyPatch.context() as patch:
         small_row_groups(patch, 7)
@@ -127,7 +126,8 @@ def test_marks_are_those_of_a_plain_model(kind: str, data: st.DataObject, tmp_pa
                 deletions.vectors[meta.file_name] = BitMap64(gone)
     expected = {name: set(deletions.vectors.get(name, ())) for name, _ in model}
     count = 0
-    with bucket.lookup(metas, deletions) as lookup:
+    with pytest.MonkeyPatch.context() as patch, bucket.lookup(metas, deletions) as lookup:
+        patch.setattr("maintainer.maintain.lookup.BATCH_ROWS", 3)
         for window in windows:
             wanted = 0
             for number in window:
@@ -159,19 +159,28 @@ def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatc
     bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
     small_row_groups(monkeypatch, 100)
     metas = bucket.file([(number,) for number in range(1000)], 5)
-    read: list[list[int]] = []
-    original = DataFile.read
+    read: list[int] = []
+    original = DataFile.batches
 
-    def noting(self: DataFile, columns: Any, row_groups: Any = None) -> pa.Table:
-        read.append(list(row_groups))
-        return original(self, columns, row_groups)
+    def noting(self: DataFile, columns: Any, batch_rows: int, row_groups: Any = None) -> Any:
+        read.extend(row_groups)
+        return original(self, columns, batch_rows, row_groups)
 
-    monkeypatch.setattr(DataFile, "read", noting)
+    monkeypatch.setattr(DataFile, "batches", noting)
     with bucket.lookup([metas], DeletionVectors()) as lookup:
         assert lookup.mark(bucket.keys([(5,), (7,), (350,)])) == 3
         assert lookup.mark(bucket.keys([(351,), (999,)])) == 2
         assert lookup.mark(bucket.keys([(2000,)])) == 0
-    assert read == [[0], [3], [9]]
+    assert read == [0, 3, 9]
+
+
+def test_keys_that_do_not_ascend_are_a_mistake(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
+    metas = bucket.file([(1,), (2,)], 5)
+    with bucket.lookup([metas], DeletionVectors()) as lookup:
+        lookup.mark(bucket.keys([(2,)]))
+        with pytest.raises(ValueError, match="must ascend"):
+            lookup.mark(bucket.keys([(1,)]))
 
 
 def test_a_key_that_was_deleted_already_is_not_found_again(tmp_path: Path) -> None:
@@ -181,7 +190,7 @@ def test_a_key_that_was_deleted_already_is_not_found_again(tmp_path: Path) -> No
     with bucket.lookup([metas], deletions) as lookup:
         assert lookup.mark(bucket.keys([(1,)])) == 0
         assert not deletions.modified
-        assert lookup.mark(bucket.keys([(1,), (2,)])) == 1
+        assert lookup.mark(bucket.keys([(2,)])) == 1
     assert list(deletions.vectors[metas[0].file_name]) == [0, 1]
 
 
