@@ -28,7 +28,7 @@ from maintainer.commit.changes import BucketChange
 from maintainer.commit.conflicts import check_base, check_bucket_count, check_change
 from maintainer.commit.publish import Outcome, publish
 from maintainer.commit.strict_mode import StrictMode
-from maintainer.errors import CommitConflict, CommitStateUnknown, StorageError, Unsupported, UsageError
+from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, StorageError, Unsupported, UsageError
 from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
@@ -75,7 +75,8 @@ class Committer:
         """One COMPACT snapshot with all buckets whose data changed, then one APPEND snapshot with those that only got index files.
 
         A conflict drops only its bucket. The files of dropped buckets are the caller's to delete, and so are those of all buckets when a
-        `MaintainerError` other than `CommitStateUnknown` is raised; after any other exception nothing may be deleted.
+        `MaintainerError` other than `CommitStateUnknown` is raised: then nothing was published. After any other exception nothing may be
+        deleted.
         """
         kinds: dict[CommitKind, dict[BucketKey, BucketChange]] = {CommitKind.COMPACT: {}, CommitKind.APPEND: {}}
         default = self._store.options().bucket
@@ -88,8 +89,22 @@ class Committer:
                 raise UsageError(f"two results of one commit change bucket {change.bucket.bucket} of the same partition")
             kinds[kind][change.bucket] = change
         conflicts: dict[BucketKey, str] = {}
-        snapshots = [self._commit_changes(kind, list(changes.values()), conflicts) for kind, changes in kinds.items()]
-        return CommitOutcome(tuple(snapshot for snapshot in snapshots if snapshot is not None), conflicts)
+        snapshots: list[Snapshot] = []
+        for kind, changes in kinds.items():
+            try:
+                snapshot = self._commit_changes(kind, list(changes.values()), conflicts)
+            except CommitStateUnknown:
+                raise
+            except MaintainerError as error:
+                if not snapshots:
+                    raise
+                # The compactions stand, and their files must stay: only the second half was not committed.
+                conflicts.update(dict.fromkeys(changes, f"not committed: {error}"))
+                log.error("commit.failed", table=self._store.name, kind=str(kind), error=str(error))
+                continue
+            if snapshot is not None:
+                snapshots.append(snapshot)
+        return CommitOutcome(tuple(snapshots), conflicts)
 
     def commit_append(self, messages: Sequence[CommitMessage], properties: Mapping[str, str] | None = None) -> Snapshot | None:
         """New files of a writer, as Java commits them: only the number of buckets is checked. None when there is nothing to commit."""

@@ -178,8 +178,21 @@ def _exclusive(path: str) -> FileIO:
     try:
         return FileIO(path, "xb")
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        _make_directory(os.path.dirname(path))
         return FileIO(path, "xb")
+
+
+def _make_directory(path: str) -> None:
+    """A directory and those above it, each name durable: a snapshot may soon refer to a file in it."""
+    try:
+        os.mkdir(path)
+    except FileNotFoundError:
+        _make_directory(os.path.dirname(path))
+        _make_directory(path)
+    except FileExistsError:
+        pass
+    else:
+        _sync_directory(path)
 
 
 def _sync_directory(path: str) -> None:

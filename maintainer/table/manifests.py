@@ -20,7 +20,7 @@ from maintainer.storage.storage import Storage
 
 T = TypeVar("T")
 
-KEPT_ENTRIES = 200_000
+KEPT_ENTRIES = 100_000
 """Decoded entries kept in memory, about 1 KB each."""
 
 

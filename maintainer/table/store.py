@@ -17,7 +17,7 @@ from maintainer.errors import CorruptFile, CorruptTable, MissingFile, NotATable,
 from maintainer.format import schema_json, snapshot_json
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
-from maintainer.storage.layout import Layout
+from maintainer.storage.layout import Layout, check_file_name
 from maintainer.storage.storage import Storage, join_uri
 from maintainer.table.manifests import Manifests
 from maintainer.table.options import TableOptions
@@ -258,9 +258,13 @@ def check_branch(branch: str | None) -> str | None:
     """The branch's name, None for main; Java's rules for names."""
     if branch is None or not branch.strip() or branch.strip() == "main":
         return None
-    if branch.strip().isdigit():
+    name = branch.strip()
+    if name.isdigit():
         raise UsageError(f"{branch!r} cannot be the name of a branch: it is a number")
-    return branch.strip()
+    try:
+        return check_file_name(name)
+    except CorruptFile:
+        raise UsageError(f"{branch!r} cannot be the name of a branch: it is a path") from None
 
 
 IMMUTABLE = frozenset(

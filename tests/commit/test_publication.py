@@ -21,7 +21,7 @@ from maintainer.storage.storage import OutcomeUnknown
 from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore, open_store
 from tests.support.builders import file_meta
-from tests.support.metadata_tables import append, bucket, commit, empty_table, faulty, latest, names, result, state
+from tests.support.metadata_tables import append, bucket, commit, empty_table, faulty, group, latest, names, result, state
 
 FIRST = file_meta("first.parquet")
 OUTPUT = file_meta("out.parquet", 5)
@@ -224,6 +224,25 @@ def test_an_error_while_preparing_deletes_what_the_attempt_wrote(store: TableSto
         assert files_below(store) == before
     else:
         assert commit(slow, work).snapshots
+
+
+def test_compactions_stand_when_the_snapshot_of_index_files_fails(store: TableStore) -> None:
+    """The caller deletes the files of what was not committed: those of the published compaction must not be among them."""
+    append(store, file_meta("other.parquet"), number=1)
+    other = file_meta("other-out.parquet", 5)
+    commit(store, result(store, [file_meta("other.parquet")], [other], number=1))
+    slow, storage = faulty(store)
+
+    def fail(request: str, path: str) -> None:
+        if path == "snapshot/snapshot-5":
+            raise StorageError("no space left")
+
+    storage.before = fail
+    index_only = result(store, new_index=[group("index-1", other)], number=1)
+    outcome = commit(slow, result(store, [FIRST], [OUTPUT]), index_only)
+    assert [s.id for s in outcome.snapshots] == [4]
+    assert {key.bucket: reason for key, reason in outcome.conflicts.items()} == {1: "not committed: no space left"}
+    assert files_below(store) == referenced(store)
 
 
 def test_a_replaced_snapshot_is_noticed_after_the_verify_delay(tmp_path: Path) -> None:

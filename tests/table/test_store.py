@@ -185,5 +185,5 @@ def test_names_of_branches() -> None:
 def test_a_branch_without_schema_is_not_a_table(store: TableStore) -> None:
     with pytest.raises(NotATable, match=r"\(branch b\).*branch/branch-b/schema"):
         open_store(store.uri, branch="b")
-    with pytest.raises(CorruptFile):
+    with pytest.raises(UsageError, match="it is a path"):
         open_store(store.uri, branch="../b")
