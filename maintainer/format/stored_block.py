@@ -18,8 +18,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import pyarrow as pa
-
 from maintainer.errors import CorruptFile, Unsupported
 from maintainer.format import varint
 
@@ -180,6 +178,8 @@ def _expand_lz4(body: bytes, raw_size: int, offset: int) -> bytes:
     compressed_size, size = _SIZES.unpack_from(body)
     if size != raw_size or compressed_size != len(body) - _SIZES.size or size > _MAX_LZ4_RATIO * compressed_size:
         raise CorruptFile("the sizes of an lz4 block contradict one another", offset=offset)
+    import pyarrow as pa
+
     try:
         raw = pa.Codec("lz4_raw").decompress(body[_SIZES.size :], decompressed_size=size, asbytes=True)
     except (pa.ArrowInvalid, OSError) as error:

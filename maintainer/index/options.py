@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maintainer.errors import MaintainerError, UsageError
-from maintainer.format.stored_block import Compressor, compressor
 from maintainer.table.options import parse_memory_size
+
+if TYPE_CHECKING:
+    from maintainer.format.stored_block import Compressor
 
 ROLLING_KEYS = frozenset({"sorted-index.records-per-range", "sorted-index.records-per-file"})
 """Rolling sizes of row-id indexes; a payload of a primary-key index is always one file."""
@@ -93,6 +95,8 @@ def block_compressor(options: Mapping[str, str], prefix: str) -> Compressor | No
 
     Where lz4 or lzo is asked for we write zstd: each block says how it is compressed, so every reader takes it.
     """
+    from maintainer.format.stored_block import compressor
+
     name = compression(options, prefix)
     return compressor(name if name == "none" else "zstd", integer(options, f"{prefix}compression-level", 1))
 
