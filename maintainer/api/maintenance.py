@@ -199,7 +199,8 @@ class _Pass:
 
         def one(work: Work) -> Result:
             watched(work, 0)
-            self._event("work.started", bucket=work.bucket.bucket, kind=str(work.kind), reason=work.reason)
+            fields = {"bucket": work.bucket.bucket, "kind": str(work.kind), "reason": work.reason}
+            self._event("work.started", **fields, bytes=work.estimated_bytes, memory=work.estimated_memory)
             return execute(plan, work, self.store, schema, self.memory // threads, watched)
 
         futures: list[Future[Result]] = []

@@ -162,9 +162,9 @@ class _Planner:
             reason = f"{_files(len(where_they_are), 'APPEND')} above level 0: no index can cover what no compaction wrote"
         taken = steps(unit, self.key, options)
         rewritten = [file for step in taken if isinstance(step, Rewrite) for file in step.files]
-        if not rewritten:
-            kind = WorkKind.UPGRADE
         elsewhere = [file for file in where_they_are if file not in unit.files]
+        if not rewritten and not elsewhere:
+            kind = WorkKind.UPGRADE
         moved = [step.file for step in taken if isinstance(step, Upgrade)]
         expected = _expected(bucket, unit, rewritten, moved, elsewhere)
         rebuilds, index_rows = self._expected_rebuilds(expected)
