@@ -161,6 +161,5 @@ def _log_to_stderr(debug: bool) -> None:
 
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
