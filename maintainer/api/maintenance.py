@@ -43,6 +43,8 @@ LEAST_MEMORY_OF_A_BUCKET = 256 << 20
 MOST_CONFLICTS = 10
 """Rounds in a row that a pass replans because somebody else was faster, before it gives up."""
 
+MOST_ROUNDS = 20
+"""Rounds of a pass: what a bucket needs takes fewer, and rows of a writer that never rests are for the next pass."""
 MOST_REASONS = 3
 
 OnEvent = Callable[[str, Mapping[str, Any]], None]
@@ -144,8 +146,9 @@ class _Pass:
         schema, state = _load(self.store, None)
         before = None if state is None else state.snapshot.id
         committer = Committer(self.store)
-        lost = 0
+        lost = rounds = 0
         while True:
+            rounds += 1
             plan = plan_table(state, self.store.name, schema, self._request(schema))
             self._event("pass.planned", snapshot=plan.snapshot_id, work=len(plan.work), idle_reason=plan.idle_reason)
             reason = plan.idle_reason
@@ -158,7 +161,7 @@ class _Pass:
                 reason = next(iter(outcome.conflicts.values()))
                 break
             progressed = self._account(plan, results, outcome)
-            if not outcome.conflicts and not (self.repeat and progressed):
+            if not outcome.conflicts and not (self.repeat and progressed and rounds < MOST_ROUNDS):
                 break
             if lost:
                 time.sleep(min(1.0, 0.02 * 2**lost) * random.random())

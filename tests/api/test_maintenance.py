@@ -16,7 +16,7 @@ import pytest
 
 import maintainer
 from maintainer.api import maintenance
-from maintainer.api.maintenance import MOST_CONFLICTS, plan_pass, run_pass
+from maintainer.api.maintenance import MOST_CONFLICTS, MOST_ROUNDS, plan_pass, run_pass
 from maintainer.commit.committer import CommitOutcome, Committer
 from maintainer.errors import CommitStateUnknown, MissingFile, StorageError, Unsupported
 from maintainer.index.family import btree
@@ -256,6 +256,13 @@ class TestConflicts:
         assert report.outcome == "committed"
         assert len(calls) == 2  # what arrived meanwhile is compacted by the second round
         table.check()
+
+    def test_a_writer_that_never_rests_does_not_keep_a_pass_for_ever(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        table = SmallTable(tmp_path)
+        table.write({0: 0})
+        calls = interrupted(monkeypatch, lambda call: table.write({call: call}))
+        assert table.maintain().outcome == "committed"
+        assert len(calls) == MOST_ROUNDS
 
     def test_a_bucket_that_somebody_else_compacted_is_planned_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         table = filled(SmallTable(tmp_path, indexes=True, bucket="2"))
