@@ -25,7 +25,7 @@ from maintainer.data.reader import open_data_file
 from maintainer.data.values import from_arrow
 from maintainer.errors import CorruptTable, MaintainerError
 from maintainer.format import binary_row
-from maintainer.index.definition import IndexDefinition, definitions
+from maintainer.index.definition import MAINTAINED, IndexDefinition, definitions
 from maintainer.index.groups import evaluate
 from maintainer.inspect.payload import open_group
 from maintainer.merge.order import Keys, sort_groups
@@ -74,6 +74,8 @@ def verify_contents(
             if len(starts) != len(together):
                 raise CorruptTable(f"{len(together) - len(starts)} visible rows have a key that another visible row has, too")
     for definition in definitions(state.schema):
+        if definition.family not in MAINTAINED:
+            continue
         groups = evaluate(bucket, definition)
         for level, payload in groups.active.items():
             by_name = {file.file_name: file for file in files}

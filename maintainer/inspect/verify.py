@@ -34,9 +34,9 @@ from typing import Any
 
 from maintainer.data.deletions import read_deletions
 from maintainer.data.reader import open_data_file
-from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, StorageError
+from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, StorageError, Unsupported
 from maintainer.format import binary_row, source_meta
-from maintainer.index.definition import SORTED, definitions
+from maintainer.index.definition import MAINTAINED, SORTED, definitions
 from maintainer.index.groups import evaluate
 from maintainer.inspect.payload import open_group
 from maintainer.inspect.report import Report
@@ -93,7 +93,9 @@ class Findings:
 
 
 def verify(store: TableStore, deep: bool = False) -> Verification:
-    """All rules on the latest snapshot."""
+    """All rules on the latest snapshot. `Unsupported` when the data of such a table cannot be read, and `deep` asks for it."""
+    if deep:
+        _check_keys_can_be_read(store)
     findings = Findings()
     snapshot = None
     with findings.rule("snapshot", store.name):
@@ -102,6 +104,14 @@ def verify(store: TableStore, deep: bool = False) -> Verification:
         _verify_snapshot(store, snapshot, findings, deep)
     problems = tuple(findings.problems)
     return Verification(store.name, None if snapshot is None else snapshot.id, not problems, dict(findings.checked), problems)
+
+
+def _check_keys_can_be_read(store: TableStore) -> None:
+    schema = store.latest_schema()
+    if not schema.primary_keys:
+        raise Unsupported(f"{store.name}: no primary key: only primary-key tables can be verified deeply")
+    if any(data_type.nullable for data_type in schema.key_types):
+        raise Unsupported(f"{store.name}: primary-key.nullable: null keys are not read yet")
 
 
 def _verify_snapshot(store: TableStore, snapshot: Snapshot, findings: Findings, deep: bool) -> None:
@@ -267,6 +277,8 @@ def _verify_groups(store: TableStore, state: TableState, bucket: BucketState, wh
                     f"it has {payload.row_count} rows and row range [{meta.row_range_start}, {meta.row_range_end}], its sources hold {total}"
                 )
     for definition in definitions(state.schema):
+        if definition.family not in MAINTAINED:
+            continue  # that its payloads are there is all that can be told
         groups = evaluate(bucket, definition)
         for payload, why in groups.stale:
             if not why.startswith("stale"):

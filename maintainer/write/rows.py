@@ -22,14 +22,23 @@ from maintainer.write.casting import cast, holds_forbidden_null
 from maintainer.write.default_value import default_value, zero_value
 
 BATCH_ROWS = 65_536
-"""Large batches are cut to this many rows, so that no column of one batch can outgrow 32-bit offsets by a change of its type."""
+BATCH_BYTES = 64 << 20
+"""Larger batches are cut, so that memory stays bounded and no column outgrows 32-bit offsets when its type changes."""
 
 
 def batches(data: Any) -> Iterator[pa.RecordBatch]:
     """Arrow batches of anything that speaks Arrow: tables, batches, readers, pandas and polars frames, iterables of batches."""
     for batch in _as_batches(data):
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(start, BATCH_ROWS)
+        rows = max(1, min(BATCH_ROWS, batch.num_rows * BATCH_BYTES // _bytes(batch)))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+
+def _bytes(batch: pa.RecordBatch) -> int:
+    try:
+        return max(1, int(batch.nbytes))
+    except pa.ArrowTypeError:  # older versions cannot tell for views of texts
+        return 1
 
 
 def _as_batches(data: Any) -> Any:

@@ -50,7 +50,10 @@ class Writer:
         self._store = store
         self._publish = publish
         self._schema = store.latest_schema()
-        check_maintainable(self._schema)
+        try:
+            check_maintainable(self._schema)
+        except Unsupported as error:
+            raise Unsupported(f"{store.name}: {error}") from None
         self._options = store.options(self._schema)
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
@@ -121,7 +124,7 @@ class Writer:
     def _flush(self) -> None:
         if not self._buffer:
             return
-        table = pa.Table.from_batches(self._buffer)
+        table = pa.Table.from_batches(self._buffer).combine_chunks()  # or each `take` would copy all of it
         self._buffer, self._buffered = [], 0
         state = self._current_state()
         for part in group(table, self._schema, self._options.bucket, self._options.bucket_function):

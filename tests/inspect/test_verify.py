@@ -14,7 +14,7 @@ import maintainer
 from maintainer.format import manifest, snapshot_json
 from maintainer.inspect.verify import Verification
 from maintainer.model.snapshot import Snapshot
-from tests.support.java_cases import has_after, java_case
+from tests.support.java_cases import CASES, has_after, java_case
 from tests.support.tables import append, make_busy_table, make_table, paths
 
 SOUND = [
@@ -31,6 +31,18 @@ def test_tables_of_java_are_sound(name: str) -> None:
         found = maintainer.open_table(str(java_case(name, after).directory)).verify(deep=True)
         assert found.problems == ()
         assert found.ok
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CASES.glob("*.json")))
+def test_no_table_of_java_has_a_problem_whatever_its_kind(name: str) -> None:
+    for after in {False, has_after(name)}:
+        assert maintainer.open_table(str(java_case(name, after).directory)).verify().problems == ()
+
+
+@pytest.mark.parametrize("name", ["append_only", "pk_nullable", "types_orc", "postpone"])
+def test_data_that_cannot_be_read_is_refused_and_no_problem(name: str) -> None:
+    with pytest.raises(maintainer.Unsupported):
+        maintainer.open_table(str(java_case(name).directory)).verify(deep=True)
 
 
 def test_our_own_tables_are_sound(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from maintainer.errors import UsageError
-from maintainer.write.rows import BATCH_ROWS, batches, deletes, upserts
+from maintainer.write.rows import BATCH_BYTES, BATCH_ROWS, batches, deletes, upserts
 from tests.support import builders
 
 SCHEMA = builders.schema({"id": "INT", "name": "STRING", "n": "BIGINT NOT NULL"}, ["id"])
@@ -49,6 +49,9 @@ def test_other_things_are_refused(data: Any) -> None:
 
 def test_large_batches_are_cut() -> None:
     assert [batch.num_rows for batch in batches(pa.table({"a": range(BATCH_ROWS + 1)}))] == [BATCH_ROWS, 1]
+    wide = pa.table({"a": ["x" * (BATCH_BYTES // 8)] * 20})
+    assert all(batch.num_rows <= 8 for batch in batches(wide))
+    assert sum(batch.num_rows for batch in batches(wide)) == 20
 
 
 def only(schema: Any = SCHEMA, **columns: list[Any]) -> dict[str, list[Any]]:
