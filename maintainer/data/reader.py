@@ -29,6 +29,8 @@ from maintainer.model.types import CHARACTERS, DataField, DataType
 from maintainer.storage.storage import Storage
 
 _LARGEST_KIND = 3
+_READING = {"pre_buffer": False, "buffer_size": 256 * 1024, "page_checksum_verification": True}
+"""With a buffer, a column chunk is read piece by piece; without one, all of it (40 MB or more) would be held for every open file."""
 
 log = structlog.get_logger(__name__)
 
@@ -76,10 +78,10 @@ class DataFile:
                 size = self._source.size()
                 if size != meta.file_size:
                     raise CorruptFile(f"it has {size} bytes, its metadata says {meta.file_size}")
-                self._file = pq.ParquetFile(self._source, pre_buffer=False, page_checksum_verification=True)
+                self._file = pq.ParquetFile(self._source, **_READING)
                 if int96.has_int96(self._file.metadata):
                     footer_ = int96.raw_footer(self._source)
-                    self._file = pq.ParquetFile(self._source, metadata=footer_, pre_buffer=False, page_checksum_verification=True)
+                    self._file = pq.ParquetFile(self._source, metadata=footer_, **_READING)
                 self.metadata = self._file.metadata
                 self._arrow_schema = self._file.schema_arrow
                 self.row_groups = _row_groups(self.metadata)
