@@ -34,7 +34,7 @@ SHARE_OF_BUDGET = 4
 """Buffers may hold one part in four: the window, its survivors and decoding need the rest."""
 WINDOW_ROWS = 256 * 1024
 """More rows make a window no faster."""
-BATCH_ROWS = 64 * 1024
+BATCH_ROWS = 32 * 1024
 LARGEST_BUFFER = 1 << 30
 """Arrow's string arrays cannot hold more than 2 GiB."""
 EXPANSION = 8
