@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from maintainer.data import int96
 from maintainer.errors import UsageError
 
 _CODECS = {
@@ -37,10 +38,14 @@ def writer_options(sample: pa.Table, compression: str, zstd_level: int) -> Mappi
     codec = _CODECS.get(compression.strip().lower())
     if codec is None:
         raise UsageError(f"option file.compression = {compression!r}: Parquet files can be compressed by {', '.join(_CODECS)}")
+    leaves = [
+        leaf for name, column in zip(sample.column_names, sample.slice(0, _SAMPLE).columns, strict=True) for leaf in _leaves(column, name)
+    ]
     return {
         "compression": codec,
         "compression_level": zstd_level if codec == "ZSTD" else None,
-        "use_dictionary": _dictionary_columns(sample.slice(0, _SAMPLE)),
+        "use_dictionary": [path for path, values in leaves if _repeats(values)],
+        "write_statistics": [path for path, values in leaves if values.type != int96.RAW],
         "version": "2.6",
         "data_page_version": "1.0",
         "use_compliant_nested_type": True,
@@ -51,15 +56,6 @@ def writer_options(sample: pa.Table, compression: str, zstd_level: int) -> Mappi
     }
 
 
-def _dictionary_columns(sample: pa.Table) -> list[str]:
-    return [
-        path
-        for name, column in zip(sample.column_names, sample.columns, strict=True)
-        for path, values in _leaves(column.combine_chunks(), name)
-        if _repeats(values)
-    ]
-
-
 def _repeats(values: pa.Array) -> bool:
     if pa.types.is_boolean(values.type):  # Parquet has no dictionaries of booleans
         return False
@@ -67,7 +63,7 @@ def _repeats(values: pa.Array) -> bool:
     return bool(present) and pc.count_distinct(values, mode="only_valid").as_py() * _REPEATS <= present
 
 
-def _leaves(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Array]]:
+def _leaves(array: pa.Array | pa.ChunkedArray, path: str) -> Iterator[tuple[str, pa.Array]]:
     """The scalar columns inside of a column, by their paths in the file."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)

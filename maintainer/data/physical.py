@@ -123,7 +123,7 @@ def _scalar(array: pa.Array, target: DataType, arrow: pa.DataType) -> pa.Array:
     if root in TIMESTAMPS:
         if types.is_timestamp(found) or types.is_int64(found):
             return _timestamp(array, arrow)
-        if types.is_fixed_size_binary(found) and found.byte_width == int96.WIDTH:
+        if found == int96.RAW:
             return int96.timestamps(array, arrow)
     elif root is TypeRoot.DECIMAL:
         if types.is_decimal(found):
@@ -171,8 +171,9 @@ def _unscaled(array: pa.Array, arrow: pa.Decimal128Type) -> pa.Array:
     """Integers that are the digits of decimals: widened to 128 bits."""
     low = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     words = np.column_stack([low, low >> 63])
-    validity = array.is_valid().buffers()[1] if array.null_count else None
-    decimals = pa.Array.from_buffers(pa.decimal128(38, arrow.scale), len(array), [validity, pa.py_buffer(np.ascontiguousarray(words))])
+    decimals = pa.Array.from_buffers(pa.decimal128(38, arrow.scale), len(array), [None, pa.py_buffer(np.ascontiguousarray(words))])
+    if array.null_count:
+        decimals = pc.if_else(array.is_valid(), decimals, pa.scalar(None, decimals.type))
     return decimals.cast(arrow)
 
 

@@ -4,8 +4,8 @@ The Parquet footer has them already, per row group: they are merged from there, 
 
 * `no_bounds`: FLOAT and DOUBLE columns with a NaN. Parquet leaves NaN out of its bounds, Paimon counts it as the largest value, readers of
   either kind get it wrong: such a column has no bounds (spec 02 §8.4).
-* `known`: bounds of row groups of FLOAT and DOUBLE columns (Arrow's are wrong where all values are infinite), and of row groups with values
-  that are too long for a footer (4096 bytes).
+* `known`: statistics of row groups of INT96 timestamps, which have none, of FLOAT and DOUBLE columns (Arrow's bounds are wrong where all
+  values are infinite), and where values are too long for a footer (4096 bytes).
 
 | mode        | min, max                                                   | null count |
 | ----------- | ---------------------------------------------------------- | ---------- |
@@ -22,7 +22,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -107,41 +106,43 @@ def from_footer(
     schema: pa.Schema,
     fields: Iterable[DataField],
     no_bounds: frozenset[str] = frozenset(),
-    known: Mapping[tuple[str, int], tuple[Any, Any]] | None = None,
+    known: Mapping[tuple[str, int], ColumnStats] | None = None,
 ) -> list[ColumnStats]:
     """Exact statistics of columns of a file; `known` by column name and row group, as internal values."""
     return [_merge(metadata, schema, field, field.name not in no_bounds, known or {}) for field in fields]
 
 
 def _merge(
-    metadata: pq.FileMetaData, schema: pa.Schema, field: DataField, bounds: bool, known: Mapping[tuple[str, int], tuple[Any, Any]]
+    metadata: pq.FileMetaData, schema: pa.Schema, field: DataField, bounds: bool, known: Mapping[tuple[str, int], ColumnStats]
 ) -> ColumnStats:
     index = footer.leaf_index(schema, field.name)
     if index is None:
         return UNKNOWN
     arrow = schema.field(field.name).type
-    lows, highs = [], []
-    nulls: int | None = 0
+    lows, highs, nulls = [], [], 0
     for group in range(metadata.num_row_groups):
         chunk = metadata.row_group(group).column(index)
-        statistics = chunk.statistics
-        if statistics is None or not statistics.has_null_count:
-            nulls, bounds = None, False
-            break
-        if nulls is not None:
-            nulls += statistics.null_count
-        if not bounds or statistics.null_count == chunk.num_values:
-            continue
-        low, high = known.get((field.name, group), (None, None))
-        if low is None and statistics.has_min_max:
-            low, high = (footer.value(raw, arrow, field.type) for raw in (statistics.min_raw, statistics.max_raw))
-        if low is None or high is None:
-            bounds = False
-        lows.append(low)
-        highs.append(high)
+        found = known.get((field.name, group)) or _of_chunk(chunk, arrow, field)
+        if found.null_count is None:
+            return UNKNOWN
+        nulls += found.null_count
+        if found.null_count < chunk.num_values:
+            bounds = bounds and found.min is not None and found.max is not None
+            lows.append(found.min)
+            highs.append(found.max)
     if not bounds or not lows:
         return ColumnStats(None, None, nulls)
     return ColumnStats(min(lows, key=order_key), max(highs, key=order_key), nulls)
+
+
+def _of_chunk(chunk: pq.ColumnChunkMetaData, arrow: pa.DataType, field: DataField) -> ColumnStats:
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_null_count:
+        return UNKNOWN
+    if not statistics.has_min_max:
+        return ColumnStats(None, None, statistics.null_count)
+    low, high = (footer.value(raw, arrow, field.type) for raw in (statistics.min_raw, statistics.max_raw))
+    return ColumnStats(low, high, statistics.null_count)
 
 
 def key_stats(columns: Sequence[ColumnStats], fields: Sequence[DataField]) -> SimpleStats:

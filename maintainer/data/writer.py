@@ -16,7 +16,7 @@ Everything in the metadata that the Parquet footer knows is taken from there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO
@@ -26,14 +26,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from maintainer.data import encoding, footer, statistics
+from maintainer.data import encoding, footer, int96, statistics
 from maintainer.data.arrow_types import file_fields, file_schema
 from maintainer.data.values import from_arrow
 from maintainer.errors import MaintainerError, StorageError
 from maintainer.format import binary_row
+from maintainer.format.simple_stats import ColumnStats
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
-from maintainer.model.types import BINARIES, CHARACTERS, FLOATS
+from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, DataField
 from maintainer.storage.layout import FileNames, Layout
 from maintainer.storage.storage import Storage
 from maintainer.table.options import TableOptions
@@ -155,15 +156,9 @@ class DataFileWriter:
         name = self._names.next()
         path = f"{self._directory}/{name}"
         self.created.append(path)
-        options = encoding.writer_options(rows, self._compression, self._zstd_level)
-        wanted = [field for field, mode in zip(self._schema.fields, self._modes, strict=True) if mode.bounds]
-        floats = [field.name for field in wanted if field.type.root in FLOATS]
-        texts = [
-            field.name
-            for field in (*file_fields(self._schema)[: -len(self._schema.fields)], *wanted)
-            if field.type.root in CHARACTERS | BINARIES
-        ]
-        return _File(self._storage, path, name, self._arrow_schema, options, floats, texts)
+        own = [field for field, mode in zip(self._schema.fields, self._modes, strict=True) if mode.counts]
+        keys = file_fields(self._schema)[: len(self._schema.trimmed_primary_keys)]
+        return _File(self._storage, path, name, self._arrow_schema, [*keys, *own], rows, self._compression, self._zstd_level)
 
     def _finish_file(self) -> None:
         file, self._file = self._file, None
@@ -174,7 +169,7 @@ class DataFileWriter:
     def _meta(self, file: _File) -> DataFileMeta:
         schema = self._schema
         fields = file_fields(schema)
-        stats = statistics.from_footer(file.metadata, self._arrow_schema, fields, frozenset(file.with_nan), file.bounds)
+        stats = statistics.from_footer(file.metadata, self._arrow_schema, fields, frozenset(file.with_nan), file.known)
         keys = len(schema.trimmed_primary_keys)
         sequence = stats[keys]
         value_stats, value_stats_cols = statistics.value_stats(stats[keys + 2 :], schema.fields, self._modes, self._dense)
@@ -205,8 +200,17 @@ class _File:
     """One file in the making."""
 
     def __init__(
-        self, storage: Storage, path: str, name: str, schema: pa.Schema, options: Any, floats: Sequence[str], texts: Sequence[str]
+        self,
+        storage: Storage,
+        path: str,
+        name: str,
+        schema: pa.Schema,
+        with_stats: Sequence[DataField],
+        rows: pa.Table,
+        compression: str,
+        zstd_level: int,
     ) -> None:
+        """`rows` are the first ones, which are still to be written."""
         self.name = name
         self.path = storage.display(path)
         self.rows = self.groups = self.size = self.deletes = 0
@@ -214,48 +218,68 @@ class _File:
         self.last: pa.Table | None = None
         self.metadata: pq.FileMetaData | None = None
         self.with_nan: set[str] = set()
-        self.bounds: dict[tuple[str, int], tuple[Any, Any]] = {}
-        self._floats = floats
-        self._texts = texts
+        self.known: dict[tuple[str, int], ColumnStats] = {}
+        self._with_stats = with_stats
+        self._schema = int96.raw_schema(schema)
+        self._has_int96 = self._schema != schema
         self._collected: list[pq.FileMetaData] = []
+        options = encoding.writer_options(self._raw(rows), compression, zstd_level)
         self._output: BinaryIO = storage.create(path)
-        self._sink = pa.PythonFile(self._output, mode="w")
+        self._sink = _Sink(self._output)
         self._parquet: Any = None
         with self._undone_on_error():
-            self._parquet = pq.ParquetWriter(self._sink, schema, metadata_collector=self._collected, **options)
+            sink = pa.PythonFile(self._sink, mode="w")
+            self._parquet = pq.ParquetWriter(sink, self._schema, metadata_collector=self._collected, **options)
 
     def write(self, rows: pa.Table) -> None:
         """One row group."""
         with self._undone_on_error():
-            self._parquet.write_table(rows, row_group_size=rows.num_rows)
+            self._parquet.write_table(self._raw(rows), row_group_size=rows.num_rows)
             self._look_at(rows)
-            self.size = self._sink.tell()
+        self.size = self._sink.size
         if self.first is None:
             self.first = rows.slice(0, 1)
         self.last = rows.slice(rows.num_rows - 1)
         self.rows += rows.num_rows
         self.groups += 1
 
+    def _raw(self, rows: pa.Table) -> pa.Table:
+        """The rows with INT96 values as bytes."""
+        if not self._has_int96:
+            return rows
+        columns = [
+            pa.chunked_array([int96.raw_array(chunk, field.type) for chunk in column.chunks], field.type)
+            for column, field in zip(rows.columns, self._schema, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
     def _look_at(self, rows: pa.Table) -> None:
         """Notes what the footer will not tell."""
         self.deletes += sum(int(np.count_nonzero(chunk.to_numpy() & 1)) for chunk in rows.column(KIND_FIELD.name).chunks)  # 1 -U, 3 -D
-        for name in self._floats:
-            column = rows.column(name)
-            if name in self.with_nan or pc.any(pc.is_nan(column)).as_py():
-                self.with_nan.add(name)
-            else:
-                low, high = _bounds(column)
-                self.bounds[name, self.groups] = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
-        for name in self._texts:
-            column = rows.column(name)
-            longest = pc.max(pc.binary_length(column)).as_py()
-            if longest is not None and longest > _FOOTER_BOUND:
-                self.bounds[name, self.groups] = _bounds(column)
+        for field in self._with_stats:
+            name, root, column = field.name, field.type.root, rows.column(field.name)
+            if root in FLOATS:
+                if name in self.with_nan or pc.any(pc.is_nan(column)).as_py():
+                    self.with_nan.add(name)
+                else:
+                    found = _stats(column)
+                    low, high = (-0.0 if found.min == 0 else found.min), (0.0 if found.max == 0 else found.max)
+                    self.known[name, self.groups] = ColumnStats(low, high, found.null_count)
+            elif root in CHARACTERS or root in BINARIES:
+                longest = pc.max(pc.binary_length(column)).as_py()
+                if longest is not None and longest > _FOOTER_BOUND:
+                    self.known[name, self.groups] = _stats(column)
+            elif pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+                self.known[name, self.groups] = _stats(column)
 
     def finish(self) -> None:
         with self._undone_on_error():
+            if self._has_int96:
+                self._sink.hold()
             self._parquet.close()
-            self.size = self._sink.tell()
+            if self._has_int96:
+                self._sink.release(int96.finished)
+            self.size = self._sink.size
         self._output.close()
         self.metadata = self._collected[0]
 
@@ -277,9 +301,44 @@ class _File:
             raise
 
 
-def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any]:
-    found = pc.min_max(column).as_py()
-    return found["min"], found["max"]
+class _Sink:
+    """What Arrow writes to: counts the bytes, and can hold back those of the footer."""
+
+    closed = False
+
+    def __init__(self, output: BinaryIO) -> None:
+        self.size = 0
+        self._output = output
+        self._held: list[bytes] | None = None
+
+    def write(self, data: Any) -> int:
+        if self._held is None:
+            self._output.write(data)
+        else:
+            self._held.append(bytes(data))
+        self.size += len(data)
+        return len(data)
+
+    def hold(self) -> None:
+        self._held = []
+
+    def release(self, change: Callable[[bytes], bytes]) -> None:
+        held = b"".join(self._held or ())
+        self._held = None
+        self.size -= len(held)
+        self.write(change(held))
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        """The output is flushed when it is closed."""
+
+
+def _stats(column: pa.ChunkedArray) -> ColumnStats:
+    """Of floats, texts, binaries and nanoseconds."""
+    found = pc.min_max(column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).as_py()
+    return ColumnStats(found["min"], found["max"], column.null_count)
 
 
 def local_millis() -> int:

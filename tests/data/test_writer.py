@@ -110,6 +110,58 @@ def test_parquet_as_decided(storage: Storage) -> None:
     assert list(chunks)[:4] == ["_KEY_id", "_SEQUENCE_NUMBER", "_VALUE_KIND", "id"]
 
 
+def test_timestamps_of_more_than_6_digits_are_int96(storage: Storage) -> None:
+    """Released Java reads nothing else."""
+    schema = builders.schema(
+        {
+            "k": "TIMESTAMP(9)",
+            "micros": "TIMESTAMP(6)",
+            "twelve": "DECIMAL(28, 2)",
+            "bytes": "BINARY(12)",
+            "nested": "MAP<STRING, ROW<t TIMESTAMP(7) WITH LOCAL TIME ZONE>>",
+            "name": "STRING",
+        }
+    )
+    count = 30_000
+    table = kv_table(
+        schema,
+        {
+            "k": [i - 10 for i in range(count)],
+            "micros": [None, *[1000] * (count - 1)],
+            "twelve": [None] * count,
+            "bytes": [b"x" * 12] * count,
+            "nested": [[("a", (-100,))], *[None] * (count - 1)],
+            "name": ["x"] * count,
+        },
+    )
+    (meta,) = write_rows(storage, schema, table, options={"target-file-size": "4 mb"})
+    metadata = footer(storage, meta)
+    assert metadata.num_row_groups == 2
+    for group in range(2):
+        chunks = {metadata.schema.column(i).path: metadata.row_group(group).column(i) for i in range(metadata.num_columns)}
+        assert {path: chunk.physical_type for path, chunk in chunks.items()} == {
+            "_KEY_k": "INT96",
+            "_SEQUENCE_NUMBER": "INT64",
+            "_VALUE_KIND": "INT32",
+            "k": "INT96",
+            "micros": "INT64",
+            "twelve": "FIXED_LEN_BYTE_ARRAY",
+            "bytes": "BYTE_ARRAY",
+            "nested.key_value.key": "BYTE_ARRAY",
+            "nested.key_value.value.t": "INT96",
+            "name": "BYTE_ARRAY",
+        }
+        assert all(chunk.has_offset_index for chunk in chunks.values())
+        assert {path for path, chunk in chunks.items() if chunk.statistics is None} == {"_KEY_k", "k", "nested.key_value.value.t"}
+    columns = [metadata.schema.column(i).physical_type for i in range(metadata.num_columns)]
+    assert columns.count("INT96") == 3
+    assert meta.key_stats == builders.stats(-10, count - 11, (0,), "TIMESTAMP(9)")
+    assert meta.file_size == storage.size(f"bucket-0/{meta.file_name}")
+    with open_file(storage, meta, schema) as file:
+        assert from_arrow(file.read(["k"])["k"], schema.field("k").type) == [i - 10 for i in range(count)]
+        assert from_arrow(file.read(["nested"])["nested"], schema.field("nested").type)[:2] == [[("a", (-100,))], None]
+
+
 @pytest.mark.parametrize(
     ("options", "codec"),
     [
