@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from maintainer.errors import CommitConflict, MaintainerError, UsageError
 
 if TYPE_CHECKING:
     from maintainer.api.table import Table
+    from maintainer.model.work import Work
 
 SEVERITY = (3, 5, 7, 4, 1)
 """Exit codes of several tables: the first of these that occurred."""
@@ -147,8 +149,8 @@ def _passes(call: Invocation, tables: Sequence[str], **request: Any) -> int:
     codes: list[int] = []
     for table in tables:
         try:
-            with call.output.progress(f"maintaining {table}"):
-                report = call.open(table).maintain(**request)
+            with call.output.progress(f"maintaining {table}") as advance:
+                report = call.open(table).maintain(progress=partial(_advance, advance), **request)
         except MaintainerError as error:
             if call.debug and len(tables) == 1:
                 raise
@@ -160,6 +162,10 @@ def _passes(call: Invocation, tables: Sequence[str], **request: Any) -> int:
             codes.append(CommitConflict.exit_code if report.outcome == "conflict" else 0)
     call.output.document("passes", {"version": VERSION, "passes": passes})
     return next((code for code in (*SEVERITY, *codes) if code and code in codes), 0)
+
+
+def _advance(advance: Callable[[int], None], work: Work, size: int) -> None:
+    advance(size)
 
 
 def _failed(table: str, reason: str) -> Mapping[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from maintainer.cli import views
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
+
+Advance = Callable[[int], None]
 
 PLAIN_WIDTH = 160
 """Columns of a table that goes to a file or pipe; on a terminal it is the terminal's width."""
@@ -32,8 +34,8 @@ class Output(Protocol):
     def line(self, document: Document) -> None:
         """One of several documents, a line each."""
 
-    def progress(self, title: str) -> Any:
-        """A context manager around long work: shows that it goes on, on a terminal."""
+    def progress(self, title: str) -> AbstractContextManager[Advance]:
+        """Around long work: shows on a terminal that it goes on; gives what counts the bytes that were worked through."""
 
 
 class JsonOutput:
@@ -49,9 +51,8 @@ class JsonOutput:
     def line(self, document: Document) -> None:
         print(json.dumps(document, ensure_ascii=False), flush=True)
 
-    @contextmanager
-    def progress(self, title: str) -> Iterator[None]:
-        yield
+    def progress(self, title: str) -> AbstractContextManager[Advance]:
+        return nullcontext(_ignore)
 
 
 class TextOutput:
@@ -79,17 +80,21 @@ class TextOutput:
         print(json.dumps(document, ensure_ascii=False), flush=True)
 
     @contextmanager
-    def progress(self, title: str) -> Iterator[None]:
+    def progress(self, title: str) -> Iterator[Advance]:
         if not sys.stderr.isatty():
-            yield
+            yield _ignore
             return
         from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import FileSizeColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(), FileSizeColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            bar.add_task(title, total=None)
-            yield
+            task = bar.add_task(title, total=None)
+            yield lambda size: bar.advance(task, size)
+
+
+def _ignore(size: int) -> None:
+    """Nobody looks."""
 
 
 def console() -> Console:
