@@ -15,6 +15,7 @@ from maintainer.api.maintenance import plan_pass, run_pass
 from maintainer.commit.committer import Committer
 from maintainer.data.writer import DataFileWriter
 from maintainer.errors import CorruptFile, MissingFile, StorageError, UsageError
+from maintainer.format import source_meta
 from maintainer.index.family import btree
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
@@ -324,6 +325,18 @@ class TestGroups:
         report = table.maintain(full=True)
         assert (report.groups_built, report.groups_dropped) == (2, 4)
         assert table.groups() == {"v": [5], "s": [5]}
+        table.check()
+
+    def test_sources_are_in_the_order_of_javas_strings(self, tmp_path: Path) -> None:
+        """UTF-16 puts the emoji (a surrogate pair) before U+FF5E; code points would put it behind."""
+        table = SmallTable(tmp_path, indexes=True, target_file_size="1 kb")
+        for prefix, keys in (("d～-", range(500)), ("d😀-", range(5000, 5500))):
+            table.write({key: key * 7 for key in keys})
+            run_pass(table.with_options(**{"data-file.prefix": prefix}), full=True)
+        payload = next(payload for payload in table.bucket().payloads if payload.index_type == "btree")
+        assert payload.global_index is not None
+        assert payload.global_index.source_meta is not None
+        assert [name[1] for name, _ in source_meta.decode(payload.global_index.source_meta).files] == ["😀", "～"]
         table.check()
 
     def test_data_and_groups_are_in_one_half_of_the_message(self, tmp_path: Path) -> None:
