@@ -30,8 +30,9 @@ from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.types import DataType
 
-SHARE_OF_BUDGET = 4
-"""Buffers may hold one part in four: the window, its survivors and decoding need the rest."""
+SHARE_OF_BUDGET = 6
+"""Buffers may hold one part in six: a window is held up to three times while its survivors are gathered, and what decodes, encodes and frees
+memory late needs the rest."""
 WINDOW_ROWS = 256 * 1024
 """More rows make a window no faster."""
 BATCH_ROWS = 32 * 1024
