@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from maintainer.data.writer import DataFileWriter
-from maintainer.errors import CommitStateUnknown, Unsupported, UsageError
+from maintainer.errors import CommitStateUnknown, MaintainerError, Unsupported, UsageError
 from maintainer.merge.order import sort_groups
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
@@ -88,12 +88,16 @@ class Writer:
         self._check_open()
         try:
             self._flush()
-            snapshot = self._publish(self._messages()) if self._new_files else None
-        except CommitStateUnknown:
-            self._forget()  # a snapshot may refer to the files: they stay
-            self._closed = True
-            raise
         except BaseException:
+            self.abort()
+            raise
+        if not self._new_files:
+            return None
+        try:
+            snapshot = self._publish(self._messages())
+        except BaseException as error:
+            if not isinstance(error, MaintainerError) or isinstance(error, CommitStateUnknown):
+                self._forget()  # a snapshot may refer to the files: they stay
             self.abort()
             raise
         self._forget()

@@ -145,11 +145,12 @@ def test_a_bad_row_aborts_when_the_block_is_left(tmp_path: Path) -> None:
     assert everything(tmp_path) == before
 
 
-def test_a_failed_commit_deletes_the_files_but_one_of_unknown_outcome_does_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unknown", [CommitStateUnknown("perhaps"), KeyboardInterrupt(), OSError("?")], ids=repr)
+def test_a_failed_commit_deletes_the_files_but_one_of_unknown_outcome_does_not(tmp_path: Path, unknown: BaseException) -> None:
     store = table(tmp_path)
     before = everything(tmp_path)
 
-    def fail(error: Exception) -> Any:
+    def fail(error: BaseException) -> Any:
         def publish(messages: Any) -> Any:
             raise error
 
@@ -158,7 +159,7 @@ def test_a_failed_commit_deletes_the_files_but_one_of_unknown_outcome_does_not(t
     with pytest.raises(StorageError), Writer(store, fail(StorageError("full"))) as writer:
         writer.write(pa.table({"id": [1]}))
     assert everything(tmp_path) == before
-    with pytest.raises(CommitStateUnknown), Writer(store, fail(CommitStateUnknown("perhaps"))) as writer:
+    with pytest.raises(type(unknown)), Writer(store, fail(unknown)) as writer:
         writer.write(pa.table({"id": [1]}))
     assert len(everything(tmp_path) - before) == 1
 
