@@ -36,9 +36,12 @@ class Manifests:
         self._entries = 0
         self._lock = threading.Lock()
 
-    def files_of(self, name: str, named_by: str) -> tuple[ManifestFileMeta, ...]:
-        """The manifests of a manifest list; `named_by` is the file that names it, for errors."""
-        return self._load(name, named_by, manifest_list.decode, self._check_list)
+    def files_of(self, name: str, named_by: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
+        """The manifests of a manifest list; `named_by` is the file that names it, for errors, and `size` how many bytes that file says.
+
+        The size is checked, since an Avro file that was cut between two of its blocks is a valid shorter one.
+        """
+        return self._load(name, named_by, manifest_list.decode, self._check_list, size)
 
     def entries(self, name: str, named_by: str) -> tuple[ManifestEntry, ...]:
         """The entries of a manifest, in their order."""
@@ -55,7 +58,10 @@ class Manifests:
     def lists_of(self, snapshot: Snapshot) -> tuple[tuple[ManifestFileMeta, ...], tuple[ManifestFileMeta, ...]]:
         """The manifests of a snapshot's base list and of its delta list."""
         named_by = f"snapshot {snapshot.id}"
-        return self.files_of(snapshot.base_manifest_list, named_by), self.files_of(snapshot.delta_manifest_list, named_by)
+        return (
+            self.files_of(snapshot.base_manifest_list, named_by, snapshot.base_manifest_list_size),
+            self.files_of(snapshot.delta_manifest_list, named_by, snapshot.delta_manifest_list_size),
+        )
 
     def delta_entries(self, snapshot: Snapshot) -> Iterator[ManifestEntry]:
         """What a snapshot changed, in order."""
@@ -70,6 +76,9 @@ class Manifests:
         for list_name, metas in ((snapshot.base_manifest_list, base), (snapshot.delta_manifest_list, delta)):
             for meta in metas:
                 entries = self.entries(meta.file_name, list_name)
+                promised = meta.num_added_files + meta.num_deleted_files
+                if len(entries) != promised:
+                    raise CorruptTable(f"{self.display(meta.file_name)}: holds {len(entries)} entries, {list_name} says {promised}")
                 try:
                     for entry in merge_into(live, entries):
                         deleted_by[entry.identity] = meta.file_name
@@ -103,7 +112,9 @@ class Manifests:
             except CorruptFile as error:
                 raise CorruptFile(f"a partition is not a row of the partition columns: {error.reason}") from None
 
-    def _load(self, name: str, named_by: str, decode: Callable[[bytes], list[T]], check: Callable[[list[T]], None]) -> tuple[T, ...]:
+    def _load(
+        self, name: str, named_by: str, decode: Callable[[bytes], list[T]], check: Callable[[list[T]], None], size: int | None = None
+    ) -> tuple[T, ...]:
         with self._lock:
             known = self._kept.get(name)
             if known is not None:
@@ -111,7 +122,10 @@ class Manifests:
                 return known
         path = self._layout.manifest_path(name, named_by)
         try:
-            decoded = decode(self._storage.read(path))
+            data = self._storage.read(path)
+            if size is not None and len(data) != size:
+                raise CorruptFile(f"it has {len(data)} bytes, {named_by} says {size}")
+            decoded = decode(data)
             check(decoded)
         except CorruptFile as error:
             raise error.at(self._storage.display(path)) from None

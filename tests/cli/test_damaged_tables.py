@@ -270,3 +270,18 @@ def test_what_is_no_table_says_so(tmp_path: Path) -> None:
             result = run(command, str(place))
             assert result.exit_code == 2, (command, place, result.exit_code, result.stderr)
             assert str(place) in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["base list", "delta list", "manifest"])
+def test_metadata_cut_between_two_blocks_is_noticed(kind: str, table: Path) -> None:
+    """An Avro file without its last blocks is a valid file: believing it would lose rows."""
+    path = files_of(table)[kind]
+    encode = manifest.encode if kind == "manifest" else manifest_list.encode
+    path.write_bytes(encode([]))
+    before = published(table)
+    for words in (["query"], ["once"]):
+        result = run(*words, str(table), "--json")
+        assert result.exit_code == 3, (words, result.stdout, result.stderr)
+        assert path.name in result.stderr + result.stdout
+    assert published(table) == before
+    assert run("verify", str(table)).exit_code in (3, 6)

@@ -100,14 +100,14 @@ def test_hostile_names_in_a_snapshot(store: TableStore, key: str) -> None:
 
 
 def test_a_file_that_is_added_twice(store: TableStore) -> None:
-    path = rewrite(store, "delta manifest", lambda entries: [*entries, entries[-1]])
+    path = rewrite(store, "delta manifest", lambda entries: [*entries[1:], entries[-1]])
     with pytest.raises(CorruptTable, match=f"{path}: adds first.parquet to level 5, which is there already"):
         state(store)
 
 
 def test_a_delete_of_what_was_never_added(store: TableStore) -> None:
     other = entry(file_meta("never.parquet"), FileKind.DELETE, total_buckets=2)
-    path = rewrite(store, "delta manifest", lambda entries: [*entries, other])
+    path = rewrite(store, "delta manifest", lambda entries: [*entries[1:], other])
     with pytest.raises(CorruptTable, match=f"{path}: deletes never.parquet of level 0, which was never added"):
         state(store)
 
