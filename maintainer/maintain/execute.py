@@ -74,6 +74,7 @@ class _Execution:
         self.schema = schema
         self.attempt = attempt
         self.definitions = definitions(schema)
+        self.reason = work.reason
         bucket = work.bucket
         vectors = read_deletions(store.storage, store.layout, bucket.deletion_file, bucket.partition, bucket.bucket) if work.unit else {}
         self.deletions = DeletionVectors(vectors)
@@ -102,7 +103,7 @@ class _Execution:
             snapshot_uuid=self.plan.snapshot_uuid,
             schema_id=self.schema.id,
             kind=self.work.kind,
-            reason=self.work.reason,
+            reason=self.reason,
             deletion_file=None if self.work.bucket.deletion_file is None else self.work.bucket.deletion_file.file_name,
             message=message,
             created=tuple(self.attempt.created),
@@ -126,9 +127,7 @@ class _Execution:
             options = CompactionOptions.of(TableOptions.of(self.schema))
             unit = pick_normal(compaction.levels(), options, Clock())
             if unit is not None:
-                log.info(
-                    "work.second_round", table=self.plan.table, bucket=self.work.bucket.bucket, files=len(unit.files), level=unit.output_level
-                )
+                self.reason += f"; second round: {len(unit.files)} files into level {unit.output_level}"
                 compaction.run(unit)
         if compaction.rewrite_append:
             compaction.rewrite_where_they_are()

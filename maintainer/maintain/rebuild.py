@@ -11,7 +11,7 @@ all rows. A level whose sources are unchanged keeps its payload; any difference 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import structlog
@@ -83,7 +83,8 @@ def rebuild_groups(
             built = family.family(definition.family).build(column, definition, total)
             if built.row_count != total:
                 raise ValueError(f"the payload covers {built.row_count} rows, the level has {total}")
-            added.append(payload_entry(definition, plan.level, plan.sources, built, write(built)))
+            entry = payload_entry(definition, plan.level, plan.sources, built, "")  # may fail, and then nothing must have been written
+            added.append(replace(entry, file_name=write(built)))
         except _NOT_ABOUT_VALUES:
             raise
         except Exception as error:  # whatever a family stumbles over concerns its own group alone

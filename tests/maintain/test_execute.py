@@ -213,6 +213,7 @@ class TestSecondRound:
         assert [(file.level, f"bucket-0/{file.file_name}" in made) for file in message.compact_after] == [(4, True)]
         assert two_rounds.paths() - before == set(result.created)
         assert len(made) == 1
+        assert result.reason == "2 level-0 files cannot be seen by batch readers; second round: 2 files into level 4"
 
     def test_what_the_first_round_moves_and_the_second_consumes_is_taken_away_from_where_it_was(self, tmp_path: Path) -> None:
         """Every file counts as large here: those of level 0 move to level 3 as they are, and then overlap level 4."""
