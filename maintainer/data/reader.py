@@ -4,7 +4,7 @@ A file is opened with the size and row count that its metadata gives, and anythi
 depend on them. Columns are found by the names of the *file's* schema and come back as those of the read schema. Keys are read from the value
 columns, never from `_KEY_…`. Positions are physical: they count all rows of the file, from row-group offsets, whatever is left out.
 
-Memory: batches stream, one column chunk of each wanted column at a time. Threads are not used; the callers' work is what runs in parallel.
+Memory: batches stream, some pages of each wanted column at a time. Threads are not used; the callers' work is what runs in parallel.
 """
 
 from __future__ import annotations

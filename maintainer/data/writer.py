@@ -95,7 +95,11 @@ class DataFileWriter:
         """Rows in key order, behind those of the calls before: the table's columns, `_SEQUENCE_NUMBER` and `_VALUE_KIND`."""
         if not table.num_rows:
             return
-        table = pa.Table.from_arrays([table.column(name) for name in self._columns], schema=self._arrow_schema)
+        columns = [table.column(name) for name in self._columns]
+        for column, field in zip(columns, self._arrow_schema, strict=True):
+            if column.type != field.type:  # Arrow would cast, numbers to text for example
+                raise TypeError(f"column {field.name} has type {column.type}, the schema says {field.type}")
+        table = pa.Table.from_arrays(columns, schema=self._arrow_schema)
         self._memory_per_row = max(1.0, table.nbytes / table.num_rows)
         self._pending.append(table)
         self._pending_rows += table.num_rows

@@ -273,6 +273,12 @@ def test_giving_up_leaves_no_unfinished_file(storage: Storage) -> None:
     assert storage.list("bucket-0") == []
 
 
+def test_rows_of_another_type_are_not_cast(storage: Storage) -> None:
+    table = rows(0, 2).set_column(1, "name", pa.array([1, 2]))
+    with pytest.raises(TypeError, match="column name has type int64"):
+        write_rows(storage, SCHEMA, table)
+
+
 def test_null_in_a_not_null_column_is_refused_and_leaves_no_file(storage: Storage) -> None:
     schema = builders.schema({"id": "INT", "n": "INT NOT NULL"})
     with pytest.raises(MaintainerError, match=r"\.parquet.*'n'.*null"):
