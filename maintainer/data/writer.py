@@ -16,25 +16,17 @@ Everything in the metadata that the Parquet footer knows is taken from there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from maintainer.data import encoding, footer, int96, statistics
+from maintainer.data import footer, statistics
 from maintainer.data.arrow_types import file_fields, file_schema
+from maintainer.data.new_file import NewFile
 from maintainer.data.values import from_arrow
-from maintainer.errors import MaintainerError, StorageError
 from maintainer.format import binary_row
-from maintainer.format.simple_stats import ColumnStats
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
-from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, DataField
 from maintainer.storage.layout import FileNames, Layout
 from maintainer.storage.storage import Storage
 from maintainer.table.options import TableOptions
@@ -44,8 +36,7 @@ MAX_CHUNKS = 5_000
 _GROUP_BYTES = 64 << 20
 _CHECK_ROWS = 1_000
 _CHECK_BYTES = 4 << 20
-_FOOTER_BOUND = 4096
-"""Bounds longer than this are left out of a footer."""
+_COMPRESSION_EXTENSIONS = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
 
 
 class DataFileWriter:
@@ -70,7 +61,7 @@ class DataFileWriter:
         self.created: list[str] = []
         self._storage = storage
         self._directory = layout.bucket_directory(key.partition, key.bucket)
-        self._names = names or FileNames(options.data_file_prefix, ".parquet")
+        self._names = names or FileNames(options.data_file_prefix, file_extension(options))
         self._schema = schema
         self._level = level
         self._source = source
@@ -82,13 +73,14 @@ class DataFileWriter:
         self._compression = options.file_compression_per_level.get(level, options.file_compression)
         self._zstd_level = options.zstd_level
         self._target_size = max(1, options.target_file_size)
-        self._target_rows = options.target_file_row_num if source is FileSource.APPEND else None
+        row_limit = options.target_file_row_num or 0
+        self._target_rows = row_limit if source is FileSource.APPEND and row_limit > 0 else None
         self._pending: deque[pa.Table] = deque()
         self._pending_rows = 0
         self._memory_per_row = 1.0
         self._written_rows = 0
         self._written_bytes = 0
-        self._file: _File | None = None
+        self._file: NewFile | None = None
         self._metas: list[DataFileMeta] = []
 
     def write(self, table: pa.Table) -> None:
@@ -156,13 +148,13 @@ class DataFileWriter:
         if self._file.size >= self._target_size or self._file.rows == self._target_rows:
             self._finish_file()
 
-    def _begin_file(self, rows: pa.Table) -> _File:
+    def _begin_file(self, rows: pa.Table) -> NewFile:
         name = self._names.next()
         path = f"{self._directory}/{name}"
         self.created.append(path)
-        own = [field for field, mode in zip(self._schema.fields, self._modes, strict=True) if mode.counts]
         keys = file_fields(self._schema)[: len(self._schema.trimmed_primary_keys)]
-        return _File(self._storage, path, name, self._arrow_schema, [*keys, *own], rows, self._compression, self._zstd_level)
+        described = [field for field, mode in zip(self._schema.fields, self._modes, strict=True) if mode.counts]
+        return NewFile(self._storage, path, name, self._arrow_schema, keys, described, rows, self._compression, self._zstd_level)
 
     def _finish_file(self) -> None:
         file, self._file = self._file, None
@@ -170,7 +162,7 @@ class DataFileWriter:
             file.finish()
             self._metas.append(self._meta(file))
 
-    def _meta(self, file: _File) -> DataFileMeta:
+    def _meta(self, file: NewFile) -> DataFileMeta:
         schema = self._schema
         fields = file_fields(schema)
         stats = statistics.from_footer(file.metadata, self._arrow_schema, fields, frozenset(file.with_nan), file.known)
@@ -181,8 +173,8 @@ class DataFileWriter:
             file_name=file.name,
             file_size=file.size,
             row_count=file.rows,
-            min_key=self._key(file.first),
-            max_key=self._key(file.last),
+            min_key=self._key(file.first_key),
+            max_key=self._key(file.last_key),
             key_stats=statistics.key_stats(stats[:keys], fields[:keys]),
             value_stats=value_stats,
             min_sequence_number=sequence.min,
@@ -200,149 +192,11 @@ class DataFileWriter:
         return binary_row.serialize([from_arrow(row.column(index), data_type)[0] for index, data_type in enumerate(types)], types)
 
 
-class _File:
-    """One file in the making."""
-
-    def __init__(
-        self,
-        storage: Storage,
-        path: str,
-        name: str,
-        schema: pa.Schema,
-        with_stats: Sequence[DataField],
-        rows: pa.Table,
-        compression: str,
-        zstd_level: int,
-    ) -> None:
-        """`rows` are the first ones, which are still to be written."""
-        self.name = name
-        self.path = storage.display(path)
-        self.rows = self.groups = self.size = self.deletes = 0
-        self.first: pa.Table | None = None
-        self.last: pa.Table | None = None
-        self.metadata: pq.FileMetaData | None = None
-        self.with_nan: set[str] = set()
-        self.known: dict[tuple[str, int], ColumnStats] = {}
-        self._with_stats = with_stats
-        self._schema = int96.raw_schema(schema)
-        self._has_int96 = self._schema != schema
-        self._collected: list[pq.FileMetaData] = []
-        options = encoding.writer_options(self._raw(rows), compression, zstd_level)
-        self._output: BinaryIO = storage.create(path)
-        self._sink = _Sink(self._output)
-        self._parquet: Any = None
-        with self._undone_on_error():
-            sink = pa.PythonFile(self._sink, mode="w")
-            self._parquet = pq.ParquetWriter(sink, self._schema, metadata_collector=self._collected, **options)
-
-    def write(self, rows: pa.Table) -> None:
-        """One row group."""
-        with self._undone_on_error():
-            self._parquet.write_table(self._raw(rows), row_group_size=rows.num_rows)
-            self._look_at(rows)
-        self.size = self._sink.size
-        if self.first is None:
-            self.first = rows.slice(0, 1)
-        self.last = rows.slice(rows.num_rows - 1)
-        self.rows += rows.num_rows
-        self.groups += 1
-
-    def _raw(self, rows: pa.Table) -> pa.Table:
-        """The rows with INT96 values as bytes."""
-        if not self._has_int96:
-            return rows
-        columns = [
-            pa.chunked_array([int96.raw_array(chunk, field.type) for chunk in column.chunks], field.type)
-            for column, field in zip(rows.columns, self._schema, strict=True)
-        ]
-        return pa.Table.from_arrays(columns, schema=self._schema)
-
-    def _look_at(self, rows: pa.Table) -> None:
-        """Notes what the footer will not tell."""
-        self.deletes += sum(int(np.count_nonzero(chunk.to_numpy() & 1)) for chunk in rows.column(KIND_FIELD.name).chunks)  # 1 -U, 3 -D
-        for field in self._with_stats:
-            name, root, column = field.name, field.type.root, rows.column(field.name)
-            if root in FLOATS:
-                if name in self.with_nan or pc.any(pc.is_nan(column)).as_py():
-                    self.with_nan.add(name)
-                else:
-                    found = _stats(column)
-                    low, high = (-0.0 if found.min == 0 else found.min), (0.0 if found.max == 0 else found.max)
-                    self.known[name, self.groups] = ColumnStats(low, high, found.null_count)
-            elif root in CHARACTERS or root in BINARIES:
-                longest = pc.max(pc.binary_length(column)).as_py()
-                if longest is not None and longest > _FOOTER_BOUND:
-                    self.known[name, self.groups] = _stats(column)
-            elif pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-                self.known[name, self.groups] = _stats(column)
-
-    def finish(self) -> None:
-        with self._undone_on_error():
-            if self._has_int96:
-                self._sink.hold()
-            self._parquet.close()
-            if self._has_int96:
-                self._sink.release(int96.finished)
-            self.size = self._sink.size
-        self._output.close()
-        self.metadata = self._collected[0]
-
-    def abandon(self) -> None:
-        """Makes the file disappear; twice is fine."""
-        if self._parquet is not None:
-            self._parquet.is_open = False  # or it writes a footer when it is collected
-        error = StorageError("given up")
-        self._output.__exit__(type(error), error, None)
-
-    @contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self.abandon()
-            if isinstance(error, pa.ArrowException):
-                raise MaintainerError(f"{self.path}: cannot write: {error}") from error
-            raise
-
-
-class _Sink:
-    """What Arrow writes to: counts the bytes, and can hold back those of the footer."""
-
-    closed = False
-
-    def __init__(self, output: BinaryIO) -> None:
-        self.size = 0
-        self._output = output
-        self._held: list[bytes] | None = None
-
-    def write(self, data: Any) -> int:
-        if self._held is None:
-            self._output.write(data)
-        else:
-            self._held.append(bytes(data))
-        self.size += len(data)
-        return len(data)
-
-    def hold(self) -> None:
-        self._held = []
-
-    def release(self, change: Callable[[bytes], bytes]) -> None:
-        held = b"".join(self._held or ())
-        self._held = None
-        self.size -= len(held)
-        self.write(change(held))
-
-    def tell(self) -> int:
-        return self.size
-
-    def flush(self) -> None:
-        """The output is flushed when it is closed."""
-
-
-def _stats(column: pa.ChunkedArray) -> ColumnStats:
-    """Of floats, texts, binaries and nanoseconds."""
-    found = pc.min_max(column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).as_py()
-    return ColumnStats(found["min"], found["max"], column.null_count)
+def file_extension(options: TableOptions) -> str:
+    """The end of a data file's name. If it tells a compression, it is the table's, whatever the level's is (spec 01 §3.3)."""
+    if not options.suffix_includes_compression:
+        return ".parquet"
+    return f".{_COMPRESSION_EXTENSIONS.get(options.file_compression, options.file_compression)}.parquet"
 
 
 def local_millis() -> int:

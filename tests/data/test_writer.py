@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from itertools import pairwise
@@ -263,6 +264,22 @@ def test_created_paths_are_known_before_the_file_exists(tmp_path: Path) -> None:
     assert writer.created == [f"p=a%2Fb/bucket-3/{meta.file_name}" for meta in metas]
     assert all(storage.exists(path) for path in writer.created)
     assert names.next().endswith(f"-{len(metas)}.parquet")
+
+
+@pytest.mark.parametrize(
+    ("options", "extension"),
+    [
+        ({}, ".parquet"),
+        ({"file.suffix.include.compression": "true"}, ".zst.parquet"),
+        ({"file.suffix.include.compression": "true", "file.compression": "snappy"}, ".snappy.parquet"),
+        ({"file.suffix.include.compression": "true", "file.compression.per.level": "0:snappy"}, ".zst.parquet"),
+    ],
+)
+def test_names_of_files(storage: Storage, options: dict[str, str], extension: str) -> None:
+    (meta,) = write_rows(storage, SCHEMA, rows(0, 2), options={**options, "data-file.prefix": "part-"})
+    assert re.fullmatch(rf"part-[0-9a-f-]{{36}}-0{re.escape(extension)}", meta.file_name)
+    with open_file(storage, meta, SCHEMA) as file:
+        assert file.row_count == 2
 
 
 def test_giving_up_leaves_no_unfinished_file(storage: Storage) -> None:
