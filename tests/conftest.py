@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.support import campaign, peers
@@ -36,6 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="a long campaign; run it with --long"))
+
+
+@pytest.fixture(autouse=True)
+def all_events_are_logged() -> None:
+    """Tests look at events of every level; commands that run in this process, and the library itself, would leave warnings only."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0), logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
