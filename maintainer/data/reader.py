@@ -179,18 +179,22 @@ class DataFile:
         plan = self._columns.get(name)
         if plan is None:
             target, source = evolution.match(name, self._file_schema, self._read_schema)
-            found = None
-            if source is not None and self._arrow_schema.get_field_index(source.name) >= 0:
-                found = source.name
-            elif source is not None and self._arrow_schema.get_all_field_indices(source.name):
-                raise CorruptFile(f"two columns have the name {source.name}")
-            elif source is not None and not (source.type.nullable and target.type.nullable):
-                raise CorruptFile("the file does not have this column, which is NOT NULL")
-            if source is not None and found is None:
-                footer.check_names(self.metadata)
-                log.warning("data_file.column_missing", file=self.path, column=source.name)
+            found = None if source is None else self._name_in_file(source, target)
             plan = self._columns[name] = _Column(target, source or target, found, _holds_text(target.type))
         return plan
+
+    def _name_in_file(self, source: DataField, target: DataField) -> str | None:
+        """None if the file does not have this column of its schema, which then is NULL (Java: the same, with a warning)."""
+        count = len(self._arrow_schema.get_all_field_indices(source.name))
+        if count == 1:
+            return source.name
+        if count > 1:
+            raise CorruptFile(f"{count} columns have the name {source.name}")
+        if not (source.type.nullable and target.type.nullable):
+            raise CorruptFile("the file does not have this column, which is NOT NULL")
+        footer.check_names(self.metadata)
+        log.warning("data_file.column_missing", file=self.path, column=source.name)
+        return None
 
     def _conform(self, array: pa.Array, plan: _Column) -> pa.Array:
         with self._errors(plan.target.name):

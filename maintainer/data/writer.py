@@ -24,6 +24,7 @@ from maintainer.data import footer, statistics
 from maintainer.data.arrow_types import file_fields, file_schema
 from maintainer.data.new_file import NewFile
 from maintainer.data.values import from_arrow
+from maintainer.errors import MaintainerError
 from maintainer.format import binary_row
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
@@ -91,6 +92,10 @@ class DataFileWriter:
         for column, field in zip(columns, self._arrow_schema, strict=True):
             if column.type != field.type:  # Arrow would cast, numbers to text for example
                 raise TypeError(f"column {field.name} has type {column.type}, the schema says {field.type}")
+            if column.null_count and not field.nullable:
+                raise MaintainerError(
+                    f"{self._storage.display(self._directory)}: column {field.name} is NOT NULL, and a row has no value for it"
+                )
         table = pa.Table.from_arrays(columns, schema=self._arrow_schema)
         self._memory_per_row = max(1.0, table.nbytes / table.num_rows)
         self._pending.append(table)

@@ -193,7 +193,7 @@ def test_unknown_row_kind_is_corrupt(storage: Storage) -> None:
 
 def test_two_columns_of_one_name(storage: Storage) -> None:
     table = rows(3).append_column("name", pa.array(["x"] * 3))
-    with open_file(storage, put(storage, table), SCHEMA) as file, pytest.raises(CorruptFile, match="two columns have the name name"):
+    with open_file(storage, put(storage, table), SCHEMA) as file, pytest.raises(CorruptFile, match="2 columns have the name name"):
         file.read(["name"])
 
 
