@@ -114,9 +114,16 @@ class BucketCompaction:
         return open_data_file(self.store.storage, path, meta, self.store.schema(meta.schema_id), self.schema)
 
     def _disordered(self, files: Sequence[DataFileMeta]) -> dict[str, tuple[Any, Any]]:
-        """The real key ranges of level-0 files whose rows are not in key order; their metadata may be wrong about them."""
-        scans = {file.file_name: scan(self._source(file), self.key_names, self.key_types) for file in files if file.level == 0}
-        return {name: (found.smallest, found.largest) for name, found in scans.items() if not found.ordered}
+        """The real key ranges of level-0 files whose rows are not in key order, or not within the bounds of their metadata."""
+        bounds = key_range(self.key_types)
+        disordered = {}
+        for file in (file for file in files if file.level == 0):
+            found = scan(self._source(file), self.key_names, self.key_types)
+            if found.smallest is not None and found.largest is not None:
+                low, high = bounds(file)
+                if not (found.ordered and low <= found.smallest and found.largest <= high):
+                    disordered[file.file_name] = (found.smallest, found.largest)
+        return disordered
 
     def _rewrite(self, step: Rewrite, unit: CompactionUnit, levels: Levels, disordered: dict[str, tuple[Any, Any]]) -> None:
         drop_deletes = drops_deletes(unit.output_level, levels.highest_level, self.options.deletion_vectors_enabled)

@@ -76,8 +76,8 @@ class UnitOptions:
 def steps(unit: CompactionUnit, key: KeyRange, options: UnitOptions, disordered: Mapping[str, tuple[Any, Any]] = _NONE) -> list[Step]:
     """The steps of a unit, in order.
 
-    `disordered` are the level-0 files, by name, whose rows are not in key order, with their real key ranges, as their metadata may be wrong,
-    too (`maintainer.merge.stream.scan`). Such a file is never moved as it is: above level 0 it would be corrupt.
+    `disordered` are the level-0 files, by name, whose rows are not in key order or not within the bounds of their metadata, with their real key
+    ranges (`maintainer.merge.stream.scan`). Such a file is never moved as it is: above level 0 it would be corrupt.
     """
     if unit.file_rewrite:
         return [_rewrite_alone(file) for file in unit.files]

@@ -15,7 +15,7 @@ from maintainer.api.maintenance import plan_pass, run_pass
 from maintainer.commit.committer import Committer
 from maintainer.data.writer import DataFileWriter
 from maintainer.errors import CorruptFile, MissingFile, StorageError, UsageError
-from maintainer.format import source_meta
+from maintainer.format import binary_row, source_meta
 from maintainer.index.family import btree
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
@@ -489,6 +489,24 @@ class TestDisorder:
         assert [key for _, _, key in table.records(table.file(5))] == [3, 4, 5]
         table.check()
 
+    @pytest.mark.parametrize("indexes", [True, False])
+    @pytest.mark.parametrize("others", [[], [7, 8, 10]])
+    @pytest.mark.parametrize("bounds", [(1, 5), (3, 10), (10, 1), (-100, 500)])
+    def test_bounds_of_the_metadata_that_are_wrong_do_no_harm(
+        self, bounds: tuple[int, int], others: list[int], indexes: bool, tmp_path: Path
+    ) -> None:
+        table = SmallTable(tmp_path, indexes=indexes, target_file_size="1 kb")
+        table.write({key: key * 1_000_003 % 2**40 for key in range(0, 2000, 3)})
+        table.maintain(full=True)
+        append_rows(table, [1, 5, 10], first_sequence=5000, bounds=bounds)
+        if others:
+            append_rows(table, others, first_sequence=6000)
+        for delete in ([], [5]):
+            table.write(delete=delete)
+            table.maintain(rewrite_append=False)
+        table.maintain(full=True)
+        table.check()
+
     def test_above_level_0_disorder_is_corrupt(self, tmp_path: Path) -> None:
         table = SmallTable(tmp_path, indexes=True)
         append_rows(table, [5, 3, 4], first_sequence=0, level=5)
@@ -498,8 +516,8 @@ class TestDisorder:
         assert table.paths() == before
 
 
-def append_rows(table: SmallTable, keys: list[int], first_sequence: int, level: int = 0) -> None:
-    """A commit with one file of rows in the given order; of equal keys the last counts."""
+def append_rows(table: SmallTable, keys: list[int], first_sequence: int, level: int = 0, bounds: tuple[int, int] | None = None) -> None:
+    """A commit with one file of rows in the given order; of equal keys the last counts. Its metadata may give other bounds of the key."""
     schema = table.table.schema
     writer = DataFileWriter(
         table.store.storage,
@@ -519,6 +537,9 @@ def append_rows(table: SmallTable, keys: list[int], first_sequence: int, level: 
         KIND_FIELD.name: pa.array([0] * count, pa.int8()),
     }
     writer.write(pa.table(columns))
-    message = CommitMessage(EMPTY_ROW, 0, 1, new_files=tuple(writer.close()))
-    Committer(table.store).commit_append([message])
+    files = tuple(writer.close())
+    if bounds is not None:
+        low, high = (binary_row.serialize([key], schema.key_types) for key in bounds)
+        files = tuple(replace(file, min_key=low, max_key=high) for file in files)
+    Committer(table.store).commit_append([CommitMessage(EMPTY_ROW, 0, 1, new_files=files)])
     table.rows |= {key: (at, f"new {at}") for at, key in enumerate(keys)}
