@@ -39,10 +39,7 @@ def leaf_count(data_type: pa.DataType) -> int:
 
 
 def check_names(metadata: pq.FileMetaData) -> None:
-    """The footer names its columns twice, in the schema and with each chunk: a name that is wrong in one place is noticed.
-
-    Worth asking when a column is missing, since its values would silently be NULL.
-    """
+    """The footer names its columns twice, in the schema and with each chunk: a name that is wrong in one place must not make values NULL."""
     if metadata.num_row_groups:
         group = metadata.row_group(0)
         for index in range(metadata.num_columns):

@@ -83,6 +83,7 @@ class DataFile:
                     footer_ = int96.raw_footer(self._source)
                     self._file = pq.ParquetFile(self._source, metadata=footer_, **_READING)
                 self.metadata = self._file.metadata
+                footer.check_names(self.metadata)
                 self._arrow_schema = self._file.schema_arrow
                 self.row_groups = _row_groups(self.metadata)
                 self.row_count: int = self.metadata.num_rows
@@ -192,7 +193,6 @@ class DataFile:
             raise CorruptFile(f"{count} columns have the name {source.name}")
         if not (source.type.nullable and target.type.nullable):
             raise CorruptFile("the file does not have this column, which is NOT NULL")
-        footer.check_names(self.metadata)
         log.warning("data_file.column_missing", file=self.path, column=source.name)
         return None
 
