@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from maintainer.api.maintenance import default_memory, live_names
 from maintainer.commit.committer import CommitOutcome, Committer
-from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, Unsupported
+from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError
 from maintainer.maintain.execute import Progress, execute
 from maintainer.maintain.reclaim import abort
 from maintainer.model.work import Plan, Result
 from maintainer.table.state import load_state
 from maintainer.table.store import TableStore
-from maintainer.table.support import check_maintainable
+from maintainer.table.support import check_table
 
 _ON_A_BRANCH = re.compile(r"(.+) \(branch (.+)\)")
 
@@ -39,10 +39,7 @@ def place_of(table: str) -> Place:
 def execute_plan(store: TableStore, plan: Plan, memory: int | None = None, progress: Progress | None = None) -> Iterator[Result]:
     """The results of a plan's work, one bucket after the other; nothing of it is visible before `commit_results`."""
     schema = store.latest_schema()
-    try:
-        check_maintainable(schema)
-    except Unsupported as error:
-        raise Unsupported(f"{store.name}: {error}") from None
+    check_table(store, schema)
     if plan.snapshot_id is not None:
         snapshot = store.find_snapshot(plan.snapshot_id)
         if schema.id != plan.schema_id or snapshot is None or snapshot.uuid != plan.snapshot_uuid:

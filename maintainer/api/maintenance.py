@@ -23,7 +23,7 @@ from typing import Any
 import structlog
 
 from maintainer.commit.committer import CommitOutcome, Committer
-from maintainer.errors import CommitStateUnknown, MaintainerError, Unsupported
+from maintainer.errors import CommitStateUnknown, MaintainerError
 from maintainer.maintain.execute import Progress, execute
 from maintainer.maintain.plan import PlanRequest, plan_table
 from maintainer.maintain.reclaim import abort
@@ -33,7 +33,7 @@ from maintainer.model.work import IndexFailure, Plan, Result, Work
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState, load_state
 from maintainer.table.store import TableStore
-from maintainer.table.support import check_live_files, check_maintainable
+from maintainer.table.support import check_table
 
 log = structlog.get_logger(__name__)
 
@@ -290,16 +290,12 @@ def live_names(state: TableState) -> set[str]:
 def _load(store: TableStore, previous: TableState | None) -> tuple[TableSchema, TableState | None]:
     """The latest schema and state (None: no snapshot); `Unsupported` when the table is not one that is maintained."""
     schema = store.latest_schema()
-    try:
-        check_maintainable(schema)
-        snapshot = store.latest_snapshot()
-        if snapshot is None:
-            return schema, None
-        state = load_state(store, snapshot, previous, schema)
-        check_maintainable(schema, [store.schema(schema_id) for schema_id in sorted(state.schema_ids)])
-        check_live_files(state.files())
-    except Unsupported as error:
-        raise Unsupported(f"{store.name}: {error}") from None
+    check_table(store, schema)
+    snapshot = store.latest_snapshot()
+    if snapshot is None:
+        return schema, None
+    state = load_state(store, snapshot, previous, schema)
+    check_table(store, schema, state)
     return schema, state
 
 

@@ -114,11 +114,6 @@ def _run(function: Command, values: Mapping[str, Any], shared: Mapping[str, Any]
         code = function(invocation, **values) or 0
         sys.stdout.flush()
         return code
-    except MaintainerError as error:
-        if debug:
-            raise
-        complain(_naming_the_table(str(error), values.get("table")))
-        return error.exit_code
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
@@ -129,13 +124,19 @@ def _run(function: Command, values: Mapping[str, Any], shared: Mapping[str, Any]
     except Exception as error:
         if debug:
             raise
-        complain(f"this should not have happened: {type(error).__name__}: {error} (--debug shows where)")
-        return MaintainerError.exit_code
+        message, code = explained(error, values.get("table"))
+        complain(message)
+        return code
 
 
-def _naming_the_table(message: str, table: object) -> str:
-    """Errors of decoders name their file; which of many tables it belongs to is known here."""
-    return f"{table}: {message}" if isinstance(table, str) and table not in message else message
+def explained(error: Exception, table: object) -> tuple[str, int]:
+    """What went wrong, and the exit code. Errors of decoders name their file; which of many tables it belongs to is known here."""
+    if isinstance(error, MaintainerError):
+        message, code = str(error), error.exit_code
+    else:
+        message = f"this should not have happened: {type(error).__name__}: {error} (--debug shows where)"
+        code = MaintainerError.exit_code
+    return f"{table}: {message}" if isinstance(table, str) and table not in message else message, code
 
 
 def complain(message: str) -> None:

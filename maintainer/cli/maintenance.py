@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maintainer.cli.invocation import TABLE_HELP, Invocation, TableName, command, complain, key_values
-from maintainer.errors import CommitConflict, MaintainerError, UsageError
+from maintainer.cli.invocation import TABLE_HELP, Invocation, TableName, command, complain, explained, key_values
+from maintainer.errors import CommitConflict, UsageError
 
 if TYPE_CHECKING:
     from maintainer.api.table import Table
@@ -151,12 +151,13 @@ def _passes(call: Invocation, tables: Sequence[str], **request: Any) -> int:
         try:
             with call.output.progress(f"maintaining {table}") as advance:
                 report = call.open(table).maintain(progress=partial(_advance, advance), **request)
-        except MaintainerError as error:
+        except Exception as error:
             if call.debug and len(tables) == 1:
                 raise
-            complain(str(error))
-            passes.append(_failed(table, str(error)))
-            codes.append(error.exit_code)
+            message, code = explained(error, table)
+            complain(message)
+            passes.append(_failed(table, message))
+            codes.append(code)
         else:
             passes.append(report.to_dict())
             codes.append(CommitConflict.exit_code if report.outcome == "conflict" else 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maintainer.errors import MaintainerError
+from maintainer.errors import MaintainerError, Unsupported
 from maintainer.index import definition
 from maintainer.inspect.coverage import Coverage, coverage
 from maintainer.inspect.report import Report
@@ -17,7 +17,7 @@ from maintainer.model.schema import TableSchema
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState, load_state
 from maintainer.table.store import TableStore
-from maintainer.table.support import findings
+from maintainer.table.support import check_live_files, findings
 
 SHORTEST_RETENTION = 600.0
 """Seconds; readers of a snapshot that is gone earlier than this may fail in the middle."""
@@ -45,6 +45,10 @@ def diagnose(store: TableStore) -> Diagnosis:
     schemas = [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)]
     found = [Finding("error", finding.what, finding.why, _remedy(finding.what)) for finding in findings(schema, schemas) if finding.maintaining]
     try:
+        check_live_files(() if state is None else state.files())
+    except Unsupported as error:
+        found.append(Finding("error", "data files", str(error), _remedy("data files")))
+    try:
         definition.validate(schema)
         found += _of_options(schema, store.options(schema))
         found += _of_state(store, state)
@@ -65,14 +69,12 @@ def _remedy(what: str) -> str:
 def _of_options(schema: TableSchema, options: TableOptions) -> list[Finding]:
     found = []
     if not options.boolean("write-only", False):
-        found.append(
-            Finding(
-                "warning",
-                "write-only = false",
-                "writers compact and expire on their own, beside us: both sides do the work, and commits conflict",
-                "set write-only = true in the table, or for every writer job",
-            )
-        )
+        remedy = "set write-only = true in the table, or for every writer job"
+        why = "writers compact and expire on their own, beside us: both sides do the work, and commits conflict"
+        found.append(Finding("warning", "write-only = false", why, remedy))
+        if definition.definitions(schema):
+            why = "when they compact, Java Paimon 1.x fails on index groups, or carries them over although their files are gone"
+            found.append(Finding("warning", "writers of Java Paimon 1.x", why, remedy))
     if options.bitmap64:
         found.append(
             Finding(

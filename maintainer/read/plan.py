@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from maintainer.data.evolution import retyped
 from maintainer.data.values import json_value, to_arrow_array
 from maintainer.errors import Unsupported
 from maintainer.index.definition import SORTED, IndexDefinition, definitions
@@ -104,13 +105,14 @@ class _Planner:
         else:
             wanted = fields_of(predicate)
             found = [each for each in definitions(state.schema) if each.family in SORTED and each.column in wanted]
-            readable = [each for each in found if _is_readable(each)]
+            unusable = {each.column: why for each in found if (why := self._why_unusable(each, state)) is not None}
+            readable = [each for each in found if each.column not in unusable]
             self._projected = project(predicate, {each.column for each in readable})
             self._definitions = tuple(each for each in readable if self._projected and each.column in fields_of(self._projected))
             if not found:
                 self._no_index = "no index on the columns of the condition"
             elif not readable:
-                self._no_index = "; ".join(f"{each.column}: {each.family} indexes are not read yet" for each in found)
+                self._no_index = "; ".join(f"{column}: {why}" for column, why in unusable.items())
             else:
                 self._no_index = "a row may satisfy the condition by a column without index"
 
@@ -154,6 +156,19 @@ class _Planner:
             return "statistics: no row can match"
         return None
 
+    def _why_unusable(self, definition: IndexDefinition, state: TableState) -> str | None:
+        """Why no group of a definition is asked. A payload does not tell the type that its keys had when it was built."""
+        try:
+            family(str(definition.family))
+        except Unsupported:
+            return f"{definition.family} indexes are not read yet"
+        for schema_id in state.schema_ids:
+            field = self._store.schema(schema_id).field_by_id(definition.field_id)
+            change = None if field is None else retyped(field.type, definition.data_type)
+            if change is not None:
+                return f"the type of the column was changed ({change})"
+        return None
+
     def _matching_partitions(self) -> Mapping[bytes, bool]:
         """For each partition whether the part of the predicate that speaks of partition columns holds for it."""
         keys = self._schema.partition_keys
@@ -164,14 +179,6 @@ class _Planner:
         rows = [self._store.layout.partition_values(partition) for partition in partitions]
         table = pa.table({name: to_arrow_array([row[i] for row in rows], self._schema.field(name).type) for i, name in enumerate(keys)})
         return dict(zip(partitions, mask(part, table, self._schema).tolist(), strict=True))
-
-
-def _is_readable(definition: IndexDefinition) -> bool:
-    try:
-        family(str(definition.family))
-    except Unsupported:
-        return False
-    return True
 
 
 def _narrowed(bucket: BucketState, file: DataFileMeta, indexes: BucketIndexes, predicate: Predicate) -> FilePlan:

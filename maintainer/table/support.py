@@ -11,12 +11,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
+from typing import TYPE_CHECKING
 
 from maintainer.errors import Unsupported
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import BINARIES, TypeRoot
 from maintainer.table.options import TableOptions
+
+if TYPE_CHECKING:
+    from maintainer.table.state import TableState
+    from maintainer.table.store import TableStore
 
 ACTED_ON: Mapping[str, str] = {
     "number and choice of buckets": "bucket bucket-key bucket-function.type",
@@ -89,9 +94,9 @@ HARMLESS: Mapping[str, str] = {
         "partition.idle-* partition.mark-done* partition.end-input-to-done partition.time-interval partition.sink-strategy metastore.* hive.*"
     ),
     "details of what is off": (
-        "sequence.field.sort-order changelog-producer.row-deduplicate* changelog-file.* data-file.external-paths.specific-fs "
-        "data-file.external-paths.weights file-index.in-manifest-threshold metadata.iceberg.* data-evolution.* "
-        "row-tracking.partition-group-on-commit chain-table.* clustering.* blob.* blob-compaction.enabled blob-as-descriptor "
+        "sequence.field.sort-order changelog-producer.row-deduplicate* changelog-producer.compaction-interval changelog-file.* "
+        "data-file.external-paths.specific-fs data-file.external-paths.weights file-index.in-manifest-threshold metadata.iceberg.* "
+        "data-evolution.* row-tracking.partition-group-on-commit chain-table.* clustering.* blob.* blob-compaction.enabled blob-as-descriptor "
         "blob-view.resolve.enabled blob-write-null-on-* lock-* fields.*.map.shared-shredding.* variant.shredding.*"
     ),
     "other kinds of tables": (
@@ -123,8 +128,12 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
     yield from refuse(
         "it belongs to another merge engine",
         "aggregation.* partial-update.* fields.default-aggregate-function fields.*.aggregate-function fields.*.sequence-group "
-        "fields.*.ignore-retract fields.*.distinct fields.*.nested-* fields.*.count-limit fields.*.list-agg-delimiter fields.*.ts-field",
+        "fields.*.nested-* fields.*.count-limit fields.*.list-agg-delimiter fields.*.ts-field",
         UNSET,
+    )
+    yield from refuse(
+        "it belongs to another merge engine",
+        "aggregation.remove-record-on-delete partial-update.remove-record-on-delete fields.*.ignore-retract fields.*.distinct",
     )
     yield from refuse("records would have to be ordered by a column", "sequence.field", UNSET)
     yield from refuse("records would have to be ordered by their snapshot", "sequence.snapshot-ordering")
@@ -222,6 +231,15 @@ def check_readable(schema: TableSchema) -> None:
     found = [finding for finding in findings(schema) if finding.reading]
     if found:
         raise Unsupported("this table cannot be read: " + "; ".join(map(str, found)))
+
+
+def check_table(store: TableStore, schema: TableSchema, state: TableState | None = None) -> None:
+    """Raises `Unsupported`, naming the table, unless it is maintained and written; with a state, its live files have a say, too."""
+    try:
+        check_maintainable(schema, [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)])
+        check_live_files(() if state is None else state.files())
+    except Unsupported as error:
+        raise Unsupported(f"{store.name}: {error}") from None
 
 
 def findings(schema: TableSchema, schemas: Sequence[TableSchema] = ()) -> list[Finding]:

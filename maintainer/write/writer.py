@@ -29,7 +29,7 @@ from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.snapshot import Snapshot
 from maintainer.table.state import TableState, load_state
 from maintainer.table.store import TableStore
-from maintainer.table.support import check_maintainable
+from maintainer.table.support import check_table
 from maintainer.write import rows
 from maintainer.write.bucketing import Group, group
 
@@ -50,10 +50,7 @@ class Writer:
         self._store = store
         self._publish = publish
         self._schema = store.latest_schema()
-        try:
-            check_maintainable(self._schema)
-        except Unsupported as error:
-            raise Unsupported(f"{store.name}: {error}") from None
+        check_table(store, self._schema)
         self._options = store.options(self._schema)
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
@@ -166,7 +163,8 @@ class Writer:
         """The table as of now; asked once for each commit, so that numbers follow those of other writers."""
         if not self._state_is_current:
             snapshot = self._store.latest_snapshot()
-            self._state = None if snapshot is None else load_state(self._store, snapshot, self._state)
+            self._state = None if snapshot is None else load_state(self._store, snapshot, self._state, self._schema)
+            check_table(self._store, self._schema, self._state)
             self._total_buckets = {} if self._state is None else {key.partition: b.total_buckets for key, b in self._state.buckets.items()}
             self._state_is_current = True
         return self._state

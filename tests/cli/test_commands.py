@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import maintainer
+from maintainer.api import maintenance
 from maintainer.cli.main import app
 from tests.support.evolve import set_options
 from tests.support.java_cases import java_case
@@ -222,6 +223,27 @@ class TestMaintenance:
             path.write_bytes(b"x")
         assert run("once", unsupported.store.uri, busy).exit_code == 3
         assert run("once", tmp_path / "nowhere").exit_code == 2
+
+    def test_a_defect_is_the_failure_of_its_table_alone(self, busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        other = make_table(tmp_path / "other")
+        original = maintenance.load_state
+
+        def load(store: Any, *given: Any) -> Any:
+            if store.uri == str(busy):
+                raise ZeroDivisionError("division by zero")
+            return original(store, *given)
+
+        append(other, 0, 10)
+        monkeypatch.setattr(maintenance, "load_state", load)
+        result = run("once", busy, other.store.uri, "--json")
+        passes = json.loads(result.stdout)["passes"]
+        assert [each["outcome"] for each in passes] == ["failed", "committed"]
+        assert result.exit_code == 1
+        assert f"{busy}: this should not have happened: ZeroDivisionError" in passes[0]["reason"]
+
+    def test_a_failure_names_its_table(self, busy: Path) -> None:
+        set_options(str(busy), **{"num-levels": "many"})
+        assert f"{busy}: option num-levels = 'many'" in refused(2, "once", busy)
 
     def test_compact_and_index(self, busy: Path) -> None:
         assert ok("compact", busy)["passes"][0]["outcome"] == "committed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def test_a_table_in_good_shape_needs_nothing(tmp_path: Path) -> None:
     [
         ({"write-only": None}, "write-only = false", "warning"),
         ({"write-only": "false"}, "write-only = false", "warning"),
+        ({"write-only": None}, "writers of Java Paimon 1.x", "warning"),
         ({"deletion-vectors.bitmap64": "true"}, "deletion-vectors.bitmap64 = true", "warning"),
         ({"snapshot.time-retained": "10 s"}, "snapshot.time-retained = 10 s", "warning"),
         ({"pk-btree.index.columns": None, "pk-bitmap.index.columns": None}, "no index", "info"),
@@ -60,6 +62,21 @@ def test_a_table_outside_of_the_scope_is_not_fit(name: str, what: str) -> None:
     assert not found.fit
     assert what in {finding.what for finding in found.findings if finding.severity == "error"}
     assert all(finding.why and finding.do for finding in found.findings)
+
+
+def test_files_that_no_pass_could_read_are_an_error(tmp_path: Path) -> None:
+    """The option may have been corrected since they were written."""
+    directory = tmp_path / "t"
+    shutil.copytree(java_case("nested_orc").directory, directory)
+    set_options(str(directory), **{"file.format": "parquet"})
+    found = maintainer.open_table(str(directory)).doctor()
+    assert not found.fit
+    assert any("'orc'" in finding.why for finding in found.findings if finding.what == "data files")
+
+
+def test_writers_that_leave_compaction_to_us_need_no_word(tmp_path: Path) -> None:
+    table = make_table(tmp_path, {"write-only": "true"})
+    assert said(table) == {"no snapshot": "info"}
 
 
 def test_a_broken_definition_is_an_error_of_its_own(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from maintainer.model.files import BucketKey, FileSource
 from maintainer.read.expression import col
 from maintainer.read.plan import INDEXED, PRUNED, RAW
 from maintainer.read.scan import Scan
-from tests.support.builders import schema
+from tests.support.builders import schema, type_
 from tests.support.built_tables import ONLY_BUCKET, BuiltTable
+from tests.support.evolve import retype_column
 
 OPTIONS = {"bucket": "1", "deletion-vectors.enabled": "true", "pk-btree.index.columns": "a", "pk-bitmap.index.columns": "s"}
 SCHEMA = schema({"id": "INT", "a": "INT", "s": "STRING", "x": "DOUBLE"}, options=OPTIONS)
@@ -430,6 +431,18 @@ def test_added_dropped_and_renamed_columns(tmp_path: Path) -> None:
     assert Scan(built.store, "s = 'red'", snapshot_id=1).to_arrow().column_names == ["id", "a", "s", "x"]
     with pytest.raises(UsageError, match="no column 's'; the columns are id, a, renamed, z"):
         Scan(built.store, "s = 'red'").to_arrow()
+
+
+def test_an_index_says_nothing_about_a_column_whose_type_was_changed(table: BuiltTable) -> None:
+    """Its payload may have been built before: the keys in it would be read as values of another type."""
+    retype_column(table.store.uri, "a", type_("STRING"))
+    files = Scan(table.store, "a = '1'").explain().files
+    reason = "a: the type of the column was changed (INT to STRING)"
+    assert {(file.decision, file.reason) for file in files if file.decision != PRUNED} == {(RAW, reason)}
+    assert sum(file.decision == RAW for file in files) == 4
+    with pytest.raises(Unsupported, match="INT to STRING"):
+        Scan(table.store, "a = '1'").to_arrow()
+    assert ids(Scan(table.store, "s = 'red'", ["id"])) == [i for i in VISIBLE if i % 4 == 0]
 
 
 def test_a_table_that_needs_merging_is_refused(tmp_path: Path) -> None:

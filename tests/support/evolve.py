@@ -55,6 +55,12 @@ def rename_column(table: str, name: str, to: str) -> TableSchema:
     return evolve(table, lambda schema: replace(schema, fields=tuple(replace(f, name=to) if f.name == name else f for f in schema.fields)))
 
 
+def retype_column(table: str, name: str, data_type: DataType) -> TableSchema:
+    return evolve(
+        table, lambda schema: replace(schema, fields=tuple(replace(f, type=data_type) if f.name == name else f for f in schema.fields))
+    )
+
+
 def set_options(table: str, **options: str | None) -> TableSchema:
     """Set options (underscores stand for nothing: give names by `**{"pk-btree.index.columns": "a"}`); None removes one."""
 

@@ -22,7 +22,8 @@ from maintainer.table.state import load_state
 from maintainer.table.store import TableStore, create_store, open_store
 from maintainer.write import writer as writer_module
 from maintainer.write.writer import Writer
-from tests.support.evolve import set_options
+from tests.support.builders import type_
+from tests.support.evolve import retype_column, set_options
 
 OPTIONS = {"bucket": "1", "deletion-vectors.enabled": "true"}
 
@@ -188,6 +189,17 @@ def test_tables_outside_of_the_scope_are_refused_before_anything_is_written(tmp_
     before = everything(tmp_path)
     with pytest.raises(Unsupported, match="merge-engine"):
         writing(open_store(store.uri))
+    assert everything(tmp_path) == before
+
+
+def test_a_retyped_column_is_refused_before_a_file_is_written(tmp_path: Path) -> None:
+    store = table(tmp_path, "id BIGINT, v INT")
+    with writing(store) as writer:
+        writer.write(pa.table({"id": [1]}))
+    retype_column(store.uri, "v", type_("BIGINT"))
+    before = everything(tmp_path)
+    with pytest.raises(Unsupported, match="column v: files of schema 0 hold it as INT"), writing(open_store(store.uri)) as writer:
+        writer.write(pa.table({"id": [2]}))
     assert everything(tmp_path) == before
 
 
