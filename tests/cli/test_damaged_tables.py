@@ -1,7 +1,7 @@
 """Damaged tables: every kind of file missing, cut short, or with flipped bytes, and hostile metadata.
 
-A command gives the right rows or an error of the documented exit code that names the file; it never publishes anything built on damage that it noticed, never crashes,
-and never gives other rows.
+A command gives the right rows or an error of the documented exit code that names the file; it never publishes anything built on damage that
+it noticed, never crashes, and never gives other rows.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ def test_flipped_bytes_never_give_wrong_rows_silently(kind: str, table: Path, an
 
 
 CHECKED = {"deletion vectors", "btree", "data file"}
-"""Files whose content is covered by checksums. JSON, Avro blocks and the postings of a bitmap payload have none: a flipped digit there is another number."""
+"""Files whose content is covered by checksums. JSON, Avro blocks and the postings of a bitmap payload have none: a flipped digit there is
+another number."""
 
 
 def rewrite_manifest(table: Path, change: Callable[[Any], Any]) -> None:

@@ -1,8 +1,8 @@
 """The peers as plain functions: each takes a table directory and returns the rows that the peer's batch reader sees.
 
-Java is released Paimon in one JVM for the whole test run (`tests/java-peer`, command `serve`), pypaimon and pypaimon-rust are libraries. Rows come back as
-JSON values (see `tests/fixtures/java/README.md`), so that they can be compared with one another and with Java's own lists. A peer that is not here says why in
-`JAVA_ABSENT`, `PYPAIMON_ABSENT`, `RUST_ABSENT`; tests skip with that reason.
+Java is released Paimon in one JVM for the whole test run (`tests/java-peer`, command `serve`), pypaimon and pypaimon-rust are libraries. Rows
+come back as JSON values (see `tests/fixtures/java/README.md`), so that they can be compared with one another and with Java's own lists. A peer
+that is not here says why in `JAVA_ABSENT`, `PYPAIMON_ABSENT`, `RUST_ABSENT`; tests skip with that reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random tables of released Java, maintained by us: all readers return Java's own rows before and after each pass.
 
-Java makes the tables (`random --plain`: several schemas, partitions, buckets, updates, deletes, options that name indexed columns) and says which rows a batch
-reader sees now and which it sees after a full compaction. Seeds are fixed; `scripts/test --long` runs many more.
+Java makes the tables (`random --plain`: several schemas, partitions, buckets, updates, deletes, options that name indexed columns) and says
+which rows a batch reader sees now and which it sees after a full compaction. Seeds are fixed; `scripts/test --long` runs many more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables whose level-0 files pypaimon, pypaimon-rust, Java and our own writer append in turn, maintained by us between the commits.
 
-After each pass every reader that is here returns the rows of a dict model. pypaimon writes deletes through the dynamic option `rowkind.field` (its table keeps a plain
-string column `op`), Java and we write real deletes, pypaimon-rust only upserts.
+After each pass every reader that is here returns the rows of a dict model. pypaimon writes deletes through the dynamic option `rowkind.field`
+(its table keeps a plain string column `op`), Java and we write real deletes, pypaimon-rust only upserts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ SHAPES: dict[str, dict[str, Any]] = {
         "options": {"bucket": "1", "pk-btree.index.columns": "name", "pk-bitmap.index.columns": "n"},
     },
     "composite key, partitions, three buckets": {
-        "fields": [("p", "STRING NOT NULL"), ("b", "STRING NOT NULL"), ("a", "BIGINT NOT NULL"), ("d", "DATE"), ("x", "DECIMAL(10, 2)"), ("op", "STRING")],
+        "fields": [
+            ("p", "STRING NOT NULL"), ("b", "STRING NOT NULL"), ("a", "BIGINT NOT NULL"), ("d", "DATE"), ("x", "DECIMAL(10, 2)"),
+            ("op", "STRING"),
+        ],
         "partitions": ["p"],
         "keys": ["p", "a", "b"],
         "options": {"bucket": "3", "bucket-key": "a", "pk-btree.index.columns": "d,x"},
@@ -41,7 +44,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     "string key, nested values, many small files": {
         "fields": [("k", "STRING NOT NULL"), ("t", "TIMESTAMP(6)"), ("l", "ARRAY<INT>"), ("f", "DOUBLE"), ("y", "BOOLEAN"), ("op", "STRING")],
         "keys": ["k"],
-        "options": {"bucket": "2", "num-sorted-run.compaction-trigger": "3", "target-file-size": "8 kb", "pk-btree.index.columns": "t", "pk-bitmap.index.columns": "y"},
+        "options": {
+            "bucket": "2", "num-sorted-run.compaction-trigger": "3", "target-file-size": "8 kb", "pk-btree.index.columns": "t",
+            "pk-bitmap.index.columns": "y",
+        },
     },
     "64-bit deletion vectors": {
         "fields": [("id", "BIGINT NOT NULL"), ("v", "STRING"), ("op", "STRING")],

@@ -31,14 +31,16 @@ from tests.support.campaign import is_long, share
 from tests.support.evolve import add_column, drop_column, rename_column
 from tests.support.random_rows import random_row, random_value
 
-KEY_TYPES = (
-    "INT|BIGINT|STRING|SMALLINT|TINYINT|DATE|DECIMAL(12, 2)|DECIMAL(25, 3)|TIMESTAMP(3)|TIMESTAMP(6)|DOUBLE|BOOLEAN|VARBINARY(12)|CHAR(3)|TIME(3)"
-).split("|")
+KEY_TYPES = [
+    "INT", "BIGINT", "STRING", "SMALLINT", "TINYINT", "DATE", "DECIMAL(12, 2)", "DECIMAL(25, 3)", "TIMESTAMP(3)", "TIMESTAMP(6)", "DOUBLE",
+    "BOOLEAN", "VARBINARY(12)", "CHAR(3)", "TIME(3)",
+]  # fmt: skip
 PARTITION_TYPES = ["STRING", "INT", "DATE", "BOOLEAN"]
-VALUE_TYPES = (
-    "INT|BIGINT|STRING|SMALLINT|DATE|DECIMAL(10, 2)|DECIMAL(28, 6)|TIMESTAMP(3)|TIMESTAMP(6)|TIMESTAMP(9)|TIMESTAMP(6) WITH LOCAL TIME ZONE|TIME(0)"
-    "|DOUBLE|FLOAT|BOOLEAN|BYTES|ARRAY<INT>|ARRAY<ROW<a INT, b STRING>>|ROW<x INT, y STRING>|MAP<STRING, INT>|MULTISET<STRING>"
-).split("|")
+VALUE_TYPES = [
+    "INT", "BIGINT", "STRING", "SMALLINT", "DATE", "DECIMAL(10, 2)", "DECIMAL(28, 6)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)",
+    "TIMESTAMP(6) WITH LOCAL TIME ZONE", "TIME(0)", "DOUBLE", "FLOAT", "BOOLEAN", "BYTES", "ARRAY<INT>", "ARRAY<ROW<a INT, b STRING>>",
+    "ROW<x INT, y STRING>", "MAP<STRING, INT>", "MULTISET<STRING>",
+]  # fmt: skip
 INDEXABLE = {*INTEGERS, *FLOATS, *CHARACTERS, *TIMESTAMPS, TypeRoot.DATE, TypeRoot.TIME, TypeRoot.DECIMAL, TypeRoot.BOOLEAN}
 EXAMPLES = share("random operations: tables", short=30, long=400)
 STEPS = share("random operations: steps a table", short=25, long=40)
