@@ -62,19 +62,22 @@ def _convert(array: pa.Array, source: DataType, target: DataType, arrow: pa.Data
 def _row(array: pa.Array, source: DataType, target: DataType, arrow: pa.StructType) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise _mismatch(array, target)
+    given = array.flatten()  # what lies under a NULL is NULL: it may be no value of its type
     children = []
     if target.root is TypeRoot.VARIANT:
+        if array.type.get_field_index("typed_value") >= 0:
+            raise Unsupported("the variants of this file are shredded, which is not read yet")
         for name in ("value", "metadata"):
             index = array.type.get_field_index(name)
             if index < 0:
                 raise _mismatch(array, target)
-            children.append(array.field(index).cast(pa.binary()))
+            children.append(given[index].cast(pa.binary()))
     for field, old in members(source, target):
         index = -1 if old is None else array.type.get_field_index(old.name)
         if old is None or index < 0:
             children.append(pa.nulls(len(array), to_arrow(field.type)))
         else:
-            children.append(conform(array.field(index), old.type, field.type))
+            children.append(conform(given[index], old.type, field.type))
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(arrow), mask=mask)
 

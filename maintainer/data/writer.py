@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from maintainer.data import footer, statistics
+from maintainer.data import footer, null_row, statistics
 from maintainer.data.arrow_types import file_fields, file_schema
 from maintainer.data.new_file import NewFile
 from maintainer.data.values import from_arrow
@@ -96,7 +96,7 @@ class DataFileWriter:
                 raise MaintainerError(
                     f"{self._storage.display(self._directory)}: column {field.name} is NOT NULL, and a row has no value for it"
                 )
-        table = pa.Table.from_arrays(columns, schema=self._arrow_schema)
+        table = pa.Table.from_arrays([null_row.filled(column) for column in columns], schema=self._arrow_schema)
         self._memory_per_row = max(1.0, table.nbytes / table.num_rows)
         self._pending.append(table)
         self._pending_rows += table.num_rows

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from maintainer.data import int96
 from maintainer.data.arrow_types import to_arrow
 from maintainer.data.physical import conform
 from maintainer.data.values import from_arrow
@@ -99,8 +100,23 @@ def test_timestamps_that_64_bits_cannot_hold_are_refused(seconds: int) -> None:
         conformed(pa.array([seconds * 1000], pa.timestamp("ms")), "TIMESTAMP(9)")
 
 
+def test_shredded_variants_are_refused() -> None:
+    shredded = pa.array([{"metadata": b"1", "value": None, "typed_value": 3}])
+    with pytest.raises(Unsupported, match="shredded"):
+        conformed(shredded, "VARIANT")
+
+
 def test_a_vector_under_null_may_have_any_length() -> None:
     assert conformed(pa.array([[1.0, 2.0], None], pa.list_(pa.float32())), "VECTOR<FLOAT, 2>") == [[1.0, 2.0], None]
+
+
+def test_what_lies_under_a_row_that_is_null_is_not_looked_at() -> None:
+    """A NOT NULL timestamp of 9 digits is twelve zero bytes there, 4713 BC, and a vector has no elements."""
+    raw = pa.struct([pa.field("t", int96.RAW, nullable=False), pa.field("v", pa.list_(pa.float32()), nullable=False)])
+    column = pa.StructArray.from_arrays(
+        [pa.array([bytes(12)] * 2, int96.RAW), pa.array([[], [1.0]], pa.list_(pa.float32()))], fields=list(raw), mask=pa.array([True, True])
+    )
+    assert conformed(column, "ROW<t TIMESTAMP(9) NOT NULL, v VECTOR<FLOAT, 2> NOT NULL>") == [None, None]
 
 
 def row(*members: tuple[int, str, str]) -> DataType:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maintainer.data import writer as writing
-from maintainer.data.values import from_arrow
+from maintainer.data.values import from_arrow, to_arrow_array
 from maintainer.data.writer import DataFileWriter, local_millis
 from maintainer.errors import MaintainerError, StorageError, UsageError
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileSource
@@ -301,6 +301,31 @@ def test_null_in_a_not_null_column_is_refused_and_leaves_no_file(storage: Storag
     with pytest.raises(MaintainerError, match="bucket-0: column n is NOT NULL"):
         write_rows(storage, schema, kv_table(schema, {"id": [1, 2], "n": [1, None]}))
     assert storage.list("bucket-0") == []
+
+
+NULL_ROWS = {
+    "ROW<a INT NOT NULL, b STRING>": [None, (1, None), None],
+    "ROW<x ROW<a INT NOT NULL> NOT NULL>": [None, ((1,),)],
+    "ROW<l ARRAY<ROW<v VARIANT NOT NULL>> NOT NULL>": [None, ([None, ((b"1", b"2"),)],)],
+    "ARRAY<ROW<a BIGINT NOT NULL>>": [None, [None, (1,), None], []],
+    "MAP<STRING, ROW<a TIMESTAMP(9) NOT NULL>>": [None, [("a", None), ("b", (1,))], []],
+    "VARIANT": [None, (b"1", b"2")],
+}
+
+
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("text", NULL_ROWS)
+def test_a_row_that_is_null_has_no_members_that_could_be_null(storage: Storage, text: str, start: int) -> None:
+    """Wherever the NULL comes from: a taken row that is not there, or a column that nobody gave, has nulls in all members."""
+    schema = builders.schema({"id": "INT", "r": text})
+    data_type = schema.field("r").type
+    values = NULL_ROWS[text]
+    missing = to_arrow_array(values, data_type).take(pa.array([*range(len(values)), None]))
+    column = pa.chunked_array([missing.slice(start), pa.nulls(2, missing.type)])
+    table = kv_table(schema, {"id": range(len(column)), "r": [None] * len(column)})
+    (meta,) = write_rows(storage, schema, table.set_column(1, "r", column))
+    with open_file(storage, meta, schema) as file:
+        assert from_arrow(file.read(["r"])["r"], data_type) == [*values[start:], None, None, None]
 
 
 class FullDisk(BytesIO):

@@ -23,6 +23,8 @@ from maintainer.model.commit import CommitMessage
 from maintainer.model.files import EMPTY_ROW, BucketKey, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.work import Plan, Result, Work, WorkKind
+from tests.support.builders import type_
+from tests.support.evolve import add_column
 from tests.support.small_table import SmallTable
 
 MEMORY = 64 << 20
@@ -196,6 +198,15 @@ class TestStates:
         schema["fields"].append({"id": 3, "name": "later", "type": "INT"})
         Path(table.path, "schema", "schema-1").write_text(json.dumps(schema))
         table.write(delete=[7])
+        table.maintain(full=True)
+        assert table.file(5).schema_id == 1
+        assert table.table.scan().to_arrow().to_pylist() == [{"id": 1, "v": 1, "s": "s1", "later": None}]
+
+    def test_an_added_row_column_has_no_members(self, tmp_path: Path) -> None:
+        table = SmallTable(tmp_path)
+        table.write({1: 1, 2: 2})
+        add_column(table.path, "later", type_("ROW<x INT NOT NULL, y VARIANT NOT NULL>"))
+        table.write(delete=[2])
         table.maintain(full=True)
         assert table.file(5).schema_id == 1
         assert table.table.scan().to_arrow().to_pylist() == [{"id": 1, "v": 1, "s": "s1", "later": None}]
