@@ -60,6 +60,10 @@ class Attempts:
         """The last attempt was certainly not published; what was merged for it may be of use to the next one."""
         self._delete_except(self._merged.created if self._merged else ())
 
+    def replaced(self) -> None:
+        """The last attempt was published, and somebody may have built on it, but it is not the table's snapshot any more."""
+        self._writer.created = []
+
     def won(self) -> None:
         """The last attempt is published: left over is only what was merged for an earlier one and did not fit this one."""
         used = {self._store.layout.manifest_path(meta.file_name) for meta in self._base}

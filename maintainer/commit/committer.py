@@ -18,7 +18,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -28,7 +28,7 @@ from maintainer.commit.changes import BucketChange
 from maintainer.commit.conflicts import check_base, check_bucket_count, check_change
 from maintainer.commit.publish import Outcome, publish
 from maintainer.commit.strict_mode import StrictMode
-from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, StorageError, Unsupported, UsageError
+from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, UsageError
 from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
@@ -164,7 +164,7 @@ class Committer:
         waits = (retry_wait(options, retry) for retry in range(options.commit_max_retries))
         try:
             outcome = publish(self._store, snapshot, waits, options.publish_verify_delay)
-        except (StorageError, Unsupported):
+        except MaintainerError:
             attempts.discard()
             raise
         if outcome is Outcome.UNKNOWN:
@@ -174,6 +174,10 @@ class Committer:
             )
         if outcome is Outcome.LOST:
             attempts.lost()
+            return False
+        if outcome is Outcome.REPLACED:
+            attempts.replaced()
+            self._state = None  # the snapshots after it may be built on ours, and then their deltas do not add up
             return False
         attempts.won()
         self._strict_mode.published(snapshot)
@@ -219,11 +223,17 @@ def _fitting(
 
 
 def _checked_appends(state: TableState | None, schema: TableSchema, changes: Sequence[BucketChange]) -> Sequence[BucketChange]:
+    """The appends without files that are there already: an earlier attempt was published and replaced, but the latest snapshot builds on it."""
     counts = _live_bucket_counts(state)
+    there = set() if state is None else {file.file_name for change in changes for file in state.bucket(change.bucket).files}
+    missing = []
     for change in changes:
         known = counts.setdefault(change.bucket.partition, {change.total_buckets})
         check_bucket_count(change, known)
-    return changes
+        entries = tuple(entry for entry in change.entries if entry.file.file_name not in there)
+        if entries:
+            missing.append(replace(change, entries=entries))
+    return missing
 
 
 def _live_bucket_counts(state: TableState | None) -> dict[bytes, set[int]]:

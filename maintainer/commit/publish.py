@@ -8,6 +8,10 @@ A commit is durable when `snapshot/snapshot-<id>` exists with our content. Whate
 | exists         | another uuid   | LOST: for certain, our snapshot can only ever stand there               |
 | unknown        | nothing        | the same bytes again; after the last try UNKNOWN, and nothing is deleted |
 | failed         | –              | the error, if nothing was sent before                                   |
+
+A writer that checks whether the file exists and then renames or copies over it (Java and pypaimon on local disks, too) may replace what was
+created here in between. So it is read once more, `publish.verify-delay` later, before anything is built on it: REPLACED when it holds another
+uuid by then. Somebody may have built on ours all the same, so nothing that it names may be deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from enum import Enum
 
 import structlog
 
-from maintainer.errors import CorruptFile, CorruptTable, StorageError, Unsupported
+from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, StorageError, Unsupported
 from maintainer.format import snapshot_json
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.storage import OutcomeUnknown
@@ -30,6 +34,7 @@ log = structlog.get_logger(__name__)
 class Outcome(Enum):
     WON = "won"
     LOST = "lost"
+    REPLACED = "replaced"
     UNKNOWN = "unknown"
 
 
@@ -43,7 +48,7 @@ def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verif
             if store.storage.create_if_absent(path, data):
                 break
             outcome = _what_stands_there(store, snapshot)
-        except StorageError as error:
+        except MaintainerError as error:
             if not (sent or isinstance(error, OutcomeUnknown)):
                 raise
             sent = True
@@ -57,13 +62,11 @@ def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verif
         if pause is None:
             return Outcome.UNKNOWN
         time.sleep(pause)
-    if verify_delay > 0:
-        # A writer that checks and then copies may replace what we published (spec 03 §9.3): look again before anything is built on it.
-        time.sleep(verify_delay)
-        if _what_stands_there(store, snapshot) is Outcome.LOST:
-            log.error("publish.replaced", table=store.name, snapshot=snapshot.id)
-            return Outcome.LOST
     _write_hint(store, snapshot.id)
+    time.sleep(verify_delay)
+    if _what_stands_there(store, snapshot) is Outcome.LOST:
+        log.error("publish.replaced", table=store.name, snapshot=snapshot.id)
+        return Outcome.REPLACED
     return Outcome.WON
 
 
@@ -84,5 +87,5 @@ def _write_hint(store: TableStore, snapshot_id: int) -> None:
     """LATEST is advice: readers find the snapshot without it."""
     try:
         store.storage.replace(store.hint_path("LATEST"), str(snapshot_id).encode())
-    except StorageError as error:
+    except MaintainerError as error:
         log.warning("publish.hint", table=store.name, snapshot=snapshot_id, error=str(error))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from maintainer.commit.committer import Committer, retry_wait
-from maintainer.errors import CommitConflict, CommitStateUnknown, StorageError
+from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, StorageError
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import EMPTY_ROW
 from maintainer.storage.storage import OutcomeUnknown
@@ -191,12 +191,13 @@ class TestUnknownOutcomes:
         assert referenced(store) - {"snapshot/LATEST"} <= files_below(store)
 
 
-def test_a_failed_hint_does_not_fail_the_commit(store: TableStore) -> None:
+@pytest.mark.parametrize("error", [StorageError("no space"), MissingFile("no directory")], ids=["full", "missing"])
+def test_a_failed_hint_does_not_fail_the_commit(store: TableStore, error: Exception) -> None:
     slow, storage = faulty(store)
 
     def fail(request: str, path: str) -> None:
         if request == "replace":
-            raise StorageError("no space")
+            raise error
 
     storage.before = fail
     assert commit(slow, result(store, [FIRST], [OUTPUT])).snapshots
@@ -245,9 +246,10 @@ def test_compactions_stand_when_the_snapshot_of_index_files_fails(store: TableSt
     assert files_below(store) == referenced(store)
 
 
-def test_a_replaced_snapshot_is_noticed_after_the_verify_delay(tmp_path: Path) -> None:
-    """A peer that checks and then copies replaces ours: our changes are committed again on top of it."""
-    store = empty_table(tmp_path, {"publish.verify-delay": "1 ms"})
+@pytest.mark.parametrize("delay", [{}, {"publish.verify-delay": "1 ms"}], ids=["default", "delay"])
+def test_a_replaced_snapshot_is_noticed(tmp_path: Path, delay: dict[str, str]) -> None:
+    """A peer that checks and then renames or copies replaces ours: our changes are committed again on top of it."""
+    store = empty_table(tmp_path, delay)
     append(store, FIRST)
     slow, storage = faulty(store)
 
@@ -261,6 +263,32 @@ def test_a_replaced_snapshot_is_noticed_after_the_verify_delay(tmp_path: Path) -
     storage.after = replace_ours
     assert [s.id for s in commit(slow, result(store, [FIRST], [OUTPUT])).snapshots] == [3]
     assert names(bucket(store).files) == {("out.parquet", 5): 1, ("theirs.parquet", 0): 1}
+
+
+@pytest.mark.parametrize("appends", [True, False])
+def test_what_others_built_on_a_replaced_snapshot_keeps_its_files(store: TableStore, appends: bool) -> None:
+    """Ours was built on before it was replaced: its manifests are needed, and its changes must not be committed twice."""
+    slow, storage = faulty(store)
+    mine = file_meta("mine.parquet")
+
+    def replace_ours(request: str, path: str) -> None:
+        storage.after = lambda request, path: None
+        append(store, file_meta("next.parquet"))
+        snapshots = Path(store.uri, "snapshot")
+        (snapshots / "snapshot-2").unlink()
+        (snapshots / "snapshot-3").rename(snapshots / "aside")
+        append(store, file_meta("theirs.parquet"))
+        (snapshots / "aside").rename(snapshots / "snapshot-3")
+
+    storage.after = replace_ours
+    if appends:
+        assert Committer(slow).commit_append([CommitMessage(EMPTY_ROW, 0, new_files=(mine,))]) is None
+    else:
+        outcome = commit(slow, result(store, [FIRST], [OUTPUT]))
+        assert "out.parquet to level 5, which is there already" in next(iter(outcome.conflicts.values()))
+    expected = {("mine.parquet", 0): 1, ("first.parquet", 0): 1} if appends else {("out.parquet", 5): 1}
+    assert names(bucket(store).files) == {**expected, ("next.parquet", 0): 1}
+    assert referenced(store) <= files_below(store)
 
 
 MERGING = {"manifest.merge-min-count": "3", "manifest.target-file-size": "6 kb", "manifest.full-compaction-threshold-size": "8 kb"}
