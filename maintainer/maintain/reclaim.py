@@ -1,15 +1,14 @@
 """Deleting what an abandoned attempt wrote: the only place that deletes data and index files (decision 14, spec 03 §12).
 
 Invariant: a file that a snapshot may refer to is never deleted. An abandoned result loses the paths that it created itself, and of those only
-the ones that its message adds, that its message does not also take away (an upgraded file is in both lists), and that the latest snapshot
-does not name. Java, pypaimon and pypaimon-rust lack the last two conditions, and delete live files when they abort an upgrade.
+the data and index files that its message adds, that its message does not also take away (an upgraded file is in both lists), and that the
+latest snapshot does not name. Java, pypaimon and pypaimon-rust lack the last two conditions, and delete live files when they abort an upgrade.
 
 Abort only when the commit is known not to have happened. Where that is unknown, the files stay for the orphan cleaner.
 """
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Collection
 
 import structlog
@@ -27,10 +26,11 @@ def abort(store: TableStore, result: Result, live_names: Collection[str]) -> tup
 
     `live_names` are the names of all data and index files of the latest snapshot. Deleting is best effort: what is left is an orphan.
     """
-    doomed = added_names(result.message) - kept_names(result.message) - set(live_names)
+    kept = kept_names(result.message) | set(live_names)
+    doomed = {path for path, name in added_paths(store, result.message).items() if name not in kept}
     deleted = []
     for path in result.created:
-        if posixpath.basename(path) not in doomed:
+        if path not in doomed:
             continue
         try:
             store.storage.delete(path)
@@ -42,15 +42,15 @@ def abort(store: TableStore, result: Result, live_names: Collection[str]) -> tup
     return tuple(deleted)
 
 
-def added_names(message: CommitMessage) -> set[str]:
-    """Names of all files that a message adds, in either half, sidecars included."""
-    data = (*message.new_files, *message.changelog_files, *message.compact_after, *message.compact_changelog_files)
-    index = (*message.new_index_files, *message.compact_new_index_files)
-    return {name for file in data for name in (file.file_name, *file.extra_files)} | {file.file_name for file in index}
+def added_paths(store: TableStore, message: CommitMessage) -> dict[str, str]:
+    """The path of each file that a message adds, sidecars included, with its name."""
+    layout, partition, bucket = store.layout, message.partition, message.bucket
+    names = (name for file in message.added_files for name in (file.file_name, *file.extra_files))
+    paths = {layout.data_file_path(partition, bucket, name): name for name in names}
+    return paths | {layout.index_file_path(file, partition, bucket): file.file_name for file in message.added_index_files}
 
 
 def kept_names(message: CommitMessage) -> set[str]:
     """Names of all files that were there before the message, sidecars included."""
-    data = (*message.deleted_files, *message.compact_before)
-    index = (*message.deleted_index_files, *message.compact_deleted_index_files)
-    return {name for file in data for name in (file.file_name, *file.extra_files)} | {file.file_name for file in index}
+    data = {name for file in message.removed_files for name in (file.file_name, *file.extra_files)}
+    return data | {file.file_name for file in message.removed_index_files}

@@ -23,6 +23,7 @@ from maintainer.model.commit import CommitMessage
 from maintainer.model.files import DELETION_VECTORS, IndexFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.work import CompactionUnit, IndexFailure, Plan, Rebuild, Result, Work, WorkKind
+from maintainer.storage.layout import check_file_name
 
 VERSION = 1
 
@@ -190,7 +191,13 @@ def _encode(message: CommitMessage) -> str:
 
 def _decode(text: str) -> CommitMessage:
     try:
-        return commit_message.unframe(base64.b64decode(text, validate=True))
+        message = commit_message.unframe(base64.b64decode(text, validate=True))
+        for data in (*message.added_files, *message.removed_files):
+            for name in (data.file_name, *data.extra_files):
+                check_file_name(name)
+        for index in (*message.added_index_files, *message.removed_index_files):
+            check_file_name(index.file_name)
+        return message
     except (binascii.Error, ValueError) as error:
         raise UsageError(f"not base64: {error}") from None
     except CorruptFile as error:

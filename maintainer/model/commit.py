@@ -47,3 +47,20 @@ class CommitMessage:
     @property
     def is_empty(self) -> bool:
         return not (self.has_append_part or self.has_compact_part)
+
+    @property
+    def added_files(self) -> tuple[DataFileMeta, ...]:
+        """Data files that are there after the message, in either half."""
+        return (*self.new_files, *self.changelog_files, *self.compact_after, *self.compact_changelog_files)
+
+    @property
+    def removed_files(self) -> tuple[DataFileMeta, ...]:
+        return (*self.deleted_files, *self.compact_before)
+
+    @property
+    def added_index_files(self) -> tuple[IndexFileMeta, ...]:
+        return (*self.new_index_files, *self.compact_new_index_files)
+
+    @property
+    def removed_index_files(self) -> tuple[IndexFileMeta, ...]:
+        return (*self.deleted_index_files, *self.compact_deleted_index_files)

@@ -56,6 +56,12 @@ def test_paths_that_the_message_does_not_add_are_not_touched(table: SmallTable) 
     hostile = replace(result, created=("schema/schema-0", "snapshot/snapshot-1", f"bucket-0/{table.file(0).file_name}"))
     assert abort(table.store, hostile, frozenset()) == ()
     assert Path(table.path, "schema", "schema-0").exists()
+    (made,) = result.message.compact_after
+    manifest = next(Path(table.path, "manifest").iterdir()).name
+    message = replace(result.message, compact_after=(made, replace(made, file_name=manifest), replace(made, file_name="schema-0")))
+    hostile = replace(hostile, created=(*hostile.created, f"manifest/{manifest}"), message=message)
+    assert abort(table.store, hostile, frozenset()) == ()
+    assert Path(table.path, "manifest", manifest).exists()
     assert {file.level for file in table.bucket().files} == {0, 5}
 
 

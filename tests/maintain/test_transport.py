@@ -12,7 +12,7 @@ import pytest
 
 from maintainer.api.maintenance import plan_pass
 from maintainer.commit.committer import Committer
-from maintainer.errors import MaintainerError, UsageError
+from maintainer.errors import UsageError
 from maintainer.index.family import bitmap
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest, plan_table
@@ -157,8 +157,8 @@ def test_what_does_not_fit_together_is_refused(table: SmallTable, member: str, w
         plan_from_json(document)
 
 
-def test_a_name_that_leads_out_of_the_table_is_refused_when_executing(table: SmallTable) -> None:
-    """A plan comes from outside; its names are no better than those of a manifest."""
+def test_a_name_that_leads_out_of_the_table_is_refused(table: SmallTable) -> None:
+    """A plan comes from outside; its names are no better than those of a manifest. So does a result."""
     plan = planned(table)
     (work,) = plan.work
     assert work.unit is not None
@@ -166,8 +166,16 @@ def test_a_name_that_leads_out_of_the_table_is_refused_when_executing(table: Sma
     unit = replace(work.unit, files=(hostile, *work.unit.files[1:]))
     bucket = replace(work.bucket, files=tuple(hostile if file == work.unit.files[0] else file for file in work.bucket.files))
     changed = replace(work, unit=unit, bucket=bucket)
-    before = table.paths()
-    arrived = plan_from_json(sent(plan_to_json(replace(plan, work=(changed,)), table.table.schema)))
-    with pytest.raises(MaintainerError, match="is not a file name"):
-        executed(table, arrived)
-    assert table.paths() == before
+    with pytest.raises(UsageError, match="is not a file name"):
+        plan_from_json(sent(plan_to_json(replace(plan, work=(changed,)), table.table.schema)))
+    result = executed(table, plan)
+    (made,) = result.message.compact_after
+    for name in ("..", "a/b", "", "a\0b", "a\\b"):
+        for outside in (replace(made, file_name=name), replace(made, extra_files=(name,))):
+            message = replace(result.message, compact_after=(outside,))
+            with pytest.raises(UsageError, match="is not a file name"):
+                result_from_json(sent(result_to_json(replace(result, message=message), table.table.schema)))
+        payload = replace(result.message.compact_new_index_files[0], file_name=name)
+        message = replace(result.message, compact_new_index_files=(payload,))
+        with pytest.raises(UsageError, match="is not a file name"):
+            result_from_json(sent(result_to_json(replace(result, message=message), table.table.schema)))
