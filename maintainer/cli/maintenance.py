@@ -120,8 +120,8 @@ def execute(call: Invocation, table: OtherPlace = None, memory: Memory = None) -
 def commit(call: Invocation, table: OtherPlace = None) -> int:
     """Make results visible that come from stdin, one a line; all of one table in one snapshot."""
     from maintainer.api.exchange import commit_results
-    from maintainer.inspect.report import VERSION
     from maintainer.maintain.transport import partition_json, result_from_json
+    from maintainer.model.report import VERSION
 
     results = sorted((result_from_json(document) for document in _documents(sys.stdin)), key=lambda result: result.table)
     if not results:
@@ -143,7 +143,7 @@ def commit(call: Invocation, table: OtherPlace = None) -> int:
 
 def _passes(call: Invocation, tables: Sequence[str], **request: Any) -> int:
     """A pass over each table; one that fails does not keep the others from theirs."""
-    from maintainer.inspect.report import VERSION
+    from maintainer.model.report import VERSION
 
     passes: list[Mapping[str, Any]] = []
     codes: list[int] = []

@@ -24,7 +24,7 @@ def create(
     """Create a table from a JSON schema or a SQL CREATE TABLE statement."""
     from maintainer.api.table import create_table
     from maintainer.errors import UsageError
-    from maintainer.inspect.report import VERSION
+    from maintainer.model.report import VERSION
 
     if call.branch or call.options:
         raise UsageError("create takes neither --branch nor --option: a new table has one branch, and its options stand in the schema")
@@ -40,7 +40,7 @@ def write(
 ) -> None:
     """Append rows from files, all in one snapshot."""
     from maintainer.api.row_files import read_rows
-    from maintainer.inspect.report import VERSION
+    from maintainer.model.report import VERSION
 
     opened = call.open(table)
     schema, rows = opened.schema, 0

@@ -10,14 +10,14 @@ from typing import Any
 from maintainer.index.definition import definitions
 from maintainer.index.groups import evaluate
 from maintainer.inspect.coverage import deleted_rows
-from maintainer.inspect.report import Report
 from maintainer.maintain.transport import partition_json
+from maintainer.model.report import Entry, Report
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
 
 
 @dataclass(frozen=True)
-class LiveFile:
+class LiveFile(Entry):
     """A data file of the snapshot; `deleted_rows` counts the positions in its deletion vector, `covered_by` names the indexed columns."""
 
     partition: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Files(Report):
 
 
 @dataclass(frozen=True)
-class SnapshotSummary:
+class SnapshotSummary(Entry):
     """One snapshot; `time` is when it was committed, in UTC."""
 
     id: int

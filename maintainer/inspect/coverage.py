@@ -19,15 +19,15 @@ from typing import Any
 from maintainer.data.deletions import read_deletions
 from maintainer.index.definition import IndexDefinition, definitions
 from maintainer.index.groups import NOT_VISIBLE, evaluate
-from maintainer.inspect.report import Report
 from maintainer.maintain.transport import partition_json
 from maintainer.model.bucket import BucketState
+from maintainer.model.report import Entry, Report
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
 
 
 @dataclass(frozen=True)
-class DefinitionCoverage:
+class DefinitionCoverage(Entry):
     """Of one indexed column."""
 
     column: str
@@ -37,7 +37,7 @@ class DefinitionCoverage:
 
 
 @dataclass(frozen=True)
-class Uncovered:
+class Uncovered(Entry):
     """A file that a batch reader does not see (column is None), or that the index of a column does not cover."""
 
     partition: Mapping[str, Any]

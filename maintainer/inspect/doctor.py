@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from maintainer.errors import MaintainerError, Unsupported
 from maintainer.index import definition
 from maintainer.inspect.coverage import Coverage, coverage
-from maintainer.inspect.report import Report
+from maintainer.model.report import Entry, Report
 from maintainer.model.schema import TableSchema
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState, load_state
@@ -24,7 +24,7 @@ SHORTEST_RETENTION = 600.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Entry):
     severity: str
     what: str
     why: str

@@ -39,10 +39,10 @@ from maintainer.format import binary_row, source_meta
 from maintainer.index.definition import MAINTAINED, SORTED, definitions
 from maintainer.index.groups import evaluate
 from maintainer.inspect.payload import open_group
-from maintainer.inspect.report import Report
 from maintainer.maintain.transport import partition_json
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, IndexFileMeta, ManifestFileMeta
+from maintainer.model.report import Entry, Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.values import order_keys
@@ -52,7 +52,7 @@ from maintainer.table.support import FORMATS, file_format
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Entry):
     """A rule that something breaks."""
 
     rule: str

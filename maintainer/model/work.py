@@ -9,6 +9,7 @@ from enum import StrEnum
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import DataFileMeta
+from maintainer.model.report import Entry
 
 
 class WorkKind(StrEnum):
@@ -72,7 +73,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class IndexFailure:
+class IndexFailure(Entry):
     """A (definition, level) whose payload could not be built; it stays uncovered and the data commits (decision 8)."""
 
     column: str

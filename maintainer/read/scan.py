@@ -22,6 +22,7 @@ from maintainer.errors import MaintainerError, MissingFile, Unsupported, UsageEr
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DELETION_VECTORS
 from maintainer.model.predicate import Predicate, fields_of
+from maintainer.model.report import Entry, Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.types import DataField, DataType, TypeRoot
@@ -37,12 +38,9 @@ from maintainer.table.support import check_live_files, check_readable
 
 Condition = str | Expression | Column | Predicate
 
-VERSION = 1
-"""Of the JSON document of `explain`."""
-
 
 @dataclass(frozen=True)
-class FileDecision:
+class FileDecision(Entry):
     """One file of an explanation."""
 
     partition: Mapping[str, Any]
@@ -57,20 +55,11 @@ class FileDecision:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Report):
     """What a scan would do with each file of its snapshot, and why."""
 
-    table: str
     snapshot: int | None
     files: tuple[FileDecision, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document of `query --explain`."""
-        files = [
-            {**vars(file), "partition": dict(file.partition), "ranges": None if file.ranges is None else [list(pair) for pair in file.ranges]}
-            for file in self.files
-        ]
-        return {"version": VERSION, "table": self.table, "snapshot": self.snapshot, "files": files}
 
 
 @dataclass(frozen=True, eq=False)

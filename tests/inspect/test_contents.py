@@ -43,7 +43,7 @@ def test_files_and_snapshots_of_java(name: str) -> None:
 
 def test_a_table_without_a_snapshot_has_no_files(tmp_path: Path) -> None:
     table = make_table(tmp_path)
-    assert table.files().to_dict() == {"version": 1, "table": table.name, "snapshot": None, "files": ()}
+    assert table.files().to_dict() == {"version": 1, "table": table.name, "snapshot": None, "files": []}
     assert table.snapshots().snapshots == ()
 
 
@@ -58,6 +58,7 @@ def test_times_are_in_utc(tmp_path: Path) -> None:
 def test_reports_are_frozen_and_can_be_json(tmp_path: Path) -> None:
     table = make_busy_table(tmp_path)
     for report in (table.files(), table.snapshots(), table.coverage(), table.verify(), table.doctor()):
-        assert json.loads(json.dumps(report.to_dict()))["version"] == 1
+        assert json.loads(json.dumps(report.to_dict())) == report.to_dict()
+        assert report.to_dict()["version"] == 1
         with pytest.raises(AttributeError):
             report.table = "another"  # type: ignore[misc]

@@ -25,7 +25,7 @@ def test_an_empty_table_is_covered(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     found = table.coverage()
     assert (found.snapshot, found.rows, found.visible_ratio, found.ratio()) == (None, 0, 1.0, 1.0)
-    assert [each.to_dict() if hasattr(each, "to_dict") else each.ratio for each in found.definitions] == [1.0, 1.0]
+    assert [each.ratio for each in found.definitions] == [1.0, 1.0]
 
 
 def test_level_0_is_neither_visible_nor_covered(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from maintainer.api.table import Table, create_table
-from maintainer.inspect.report import Report
+from maintainer.model.report import Report
 
 if TYPE_CHECKING:
     from maintainer.cli.demo.screen import Screen
