@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from maintainer.data.arrow_types import value_schema
 from maintainer.data.deletions import read_deletions
-from maintainer.errors import MaintainerError, MissingFile, Unsupported, UsageError
+from maintainer.errors import MaintainerError, MissingFile, UsageError
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DELETION_VECTORS
 from maintainer.model.predicate import Predicate, fields_of
@@ -34,7 +34,7 @@ from maintainer.read.rows import RowReader
 from maintainer.read.sql import parse_predicate
 from maintainer.table.state import load_state
 from maintainer.table.store import TableStore
-from maintainer.table.support import check_live_files, check_readable
+from maintainer.table.support import check_live_files, check_readable, naming
 
 Condition = str | Expression | Column | Predicate
 
@@ -90,10 +90,8 @@ class Scan:
     def plan(self) -> ScanPlan:
         """What is done with each file of the snapshot."""
         snapshot, schema = self._resolve()
-        try:
+        with naming(self.store.name):
             check_readable(schema)
-        except Unsupported as error:
-            raise Unsupported(f"{self.store.name}: {error}") from None
         predicate = self._bound(schema)
         self._checked(schema)
         if snapshot is None:
@@ -185,7 +183,8 @@ class Scan:
     def _rows(self, plan: ScanPlan, columns: tuple[str, ...], keys: tuple[SortKey, ...]) -> Iterator[pa.RecordBatch]:
         if self.limit == 0 or not plan.to_read:
             return
-        check_live_files(file.file for file in plan.to_read)
+        with naming(self.store.name):
+            check_live_files(file.file for file in plan.to_read)
         wanted = tuple(dict.fromkeys((*columns, *(key.column for key in keys))))
         batches = self._unordered(plan, RowReader(self.store, plan.schema, wanted, plan.predicate))
         if keys:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import translate
 from typing import TYPE_CHECKING
@@ -235,11 +236,18 @@ def check_readable(schema: TableSchema) -> None:
 
 def check_table(store: TableStore, schema: TableSchema, state: TableState | None = None) -> None:
     """Raises `Unsupported`, naming the table, unless it is maintained and written; with a state, its live files have a say, too."""
-    try:
+    with naming(store.name):
         check_maintainable(schema, [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)])
         check_live_files(() if state is None else state.files())
+
+
+@contextmanager
+def naming(table: str) -> Iterator[None]:
+    """Refusals inside of the block name the table."""
+    try:
+        yield
     except Unsupported as error:
-        raise Unsupported(f"{store.name}: {error}") from None
+        raise Unsupported(f"{table}: {error}") from None
 
 
 def findings(schema: TableSchema, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
