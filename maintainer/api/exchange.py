@@ -1,22 +1,23 @@
 """Plans and results that travel between processes (DESIGN §3 "Execute"): one process plans, others execute, one commits.
 
 What arrives is checked against the table as it is: a plan of another schema or of a snapshot that is not the table's is not executed, and
-committing checks every result as if it had been made here.
+committing checks every result as if it had been made here, and whether its files are there. A result may come twice: what its first commit
+published stays, what it gave up is not published later.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from maintainer.api.maintenance import default_memory, live_names
+from maintainer.api.maintenance import default_memory
 from maintainer.commit.committer import CommitOutcome, Committer
-from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError
+from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, MissingFile
 from maintainer.maintain.execute import Progress, execute
-from maintainer.maintain.reclaim import abort
+from maintainer.maintain.reclaim import abort_all, added_files, kept_names
 from maintainer.model.work import Plan, Result
-from maintainer.table.state import load_state
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_table
 
@@ -50,30 +51,30 @@ def execute_plan(store: TableStore, plan: Plan, memory: int | None = None, progr
 
 def commit_results(store: TableStore, results: Sequence[Result]) -> CommitOutcome:
     """Makes results visible; the files of those that do not fit the table any more are deleted."""
+    missing = {result.message.bucket_key: path for result in results if (path := _missing_file(store, result)) is not None}
+    gone = {key: f"{path} is not there as the result says: it was given up, or made for another place" for key, path in missing.items()}
+    stores = store.on_every_branch()
     try:
-        outcome = Committer(store).commit_results(results)
+        outcome = Committer(store).commit_results([result for result in results if result.message.bucket_key not in gone])
     except CommitStateUnknown:
         raise
     except MaintainerError:
-        abort_results(store, results)
+        abort_all(stores, results, 0)
         raise
-    abort_results(store, [result for result in results if result.message.bucket_key in outcome.conflicts])
+    outcome = replace(outcome, conflicts={**gone, **outcome.conflicts})
+    abort_all(stores, [result for result in results if result.message.bucket_key in outcome.conflicts], 0)
     return outcome
 
 
-def abort_results(store: TableStore, results: Sequence[Result]) -> None:
-    """Deletes what results created and no snapshot refers to.
-
-    A result may come a second time, after its first commit: then older snapshots hold its files, whatever the latest one does.
-    """
-    if not results:
-        return
-    live: set[str] = set()
-    state = None
-    base = min(result.snapshot_id for result in results)
-    for snapshot in (*filter(None, map(store.find_snapshot, store.snapshot_ids())), *map(store.tag, store.tag_names())):
-        if snapshot.id > base:
-            state = load_state(store, snapshot, state)
-            live |= live_names(state)
-    for result in results:
-        abort(store, result, live)
+def _missing_file(store: TableStore, result: Result) -> str | None:
+    """The path of a file that a result adds and that is not there, or not with its size."""
+    kept = kept_names(result.message)
+    for file in added_files(store, result.message):
+        if file.name not in kept:
+            try:
+                size = store.storage.size(file.path)
+            except MissingFile:
+                return file.path
+            if file.size not in (None, size):
+                return file.path
+    return None

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -26,8 +26,9 @@ from maintainer.commit.committer import CommitOutcome, Committer
 from maintainer.errors import CommitStateUnknown, MaintainerError
 from maintainer.maintain.execute import Progress, execute
 from maintainer.maintain.plan import PlanRequest, plan_table
-from maintainer.maintain.reclaim import abort
+from maintainer.maintain.reclaim import abort, abort_all
 from maintainer.model.files import BucketKey
+from maintainer.model.report import Entry
 from maintainer.model.schema import TableSchema
 from maintainer.model.work import IndexFailure, Plan, Result, Work
 from maintainer.table.options import TableOptions
@@ -52,7 +53,7 @@ OnEvent = Callable[[str, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class PassReport:
+class PassReport(Entry):
     """What a pass did to one table; the counts are of files, groups and bytes over all its rounds."""
 
     table: str
@@ -70,10 +71,6 @@ class PassReport:
     seconds: float = 0.0
     failures: tuple[IndexFailure, ...] = ()
     """Groups that could not be built; their levels stay uncovered."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """One entry of `passes`."""
-        return {**asdict(self), "failures": [asdict(failure) for failure in self.failures]}
 
 
 def run_pass(
@@ -234,22 +231,14 @@ class _Pass:
         except CommitStateUnknown:
             raise
         except MaintainerError:
-            self._abort(results)
+            abort_all([self.store], results, results[0].snapshot_id)
             raise
-        self._abort([result for result in results if result.message.bucket_key in outcome.conflicts])
+        abort_all([self.store], [result for result in results if result.message.bucket_key in outcome.conflicts], results[0].snapshot_id)
         for snapshot in outcome.snapshots:
             self._event("pass.committed", snapshot=snapshot.id, kind=str(snapshot.commit_kind))
         for key, reason in outcome.conflicts.items():
             self._event("pass.conflict", bucket=key.bucket, reason=reason)
         return outcome
-
-    def _abort(self, results: Sequence[Result]) -> None:
-        if not results:
-            return
-        snapshot = self.store.latest_snapshot()
-        live = set() if snapshot is None else live_names(load_state(self.store, snapshot))
-        for result in results:
-            abort(self.store, result, live)
 
     def _account(self, plan: Plan, results: Sequence[Result], outcome: CommitOutcome) -> bool:
         """Add up what was committed; whether another round may find something else to do."""
@@ -264,7 +253,7 @@ class _Pass:
                 self.reasons[result.reason] = None
             for failure in result.failures:
                 self.failures[result.message.bucket_key, failure.column, failure.level] = failure
-                self._event("pass.index-failed", bucket=result.message.bucket, **asdict(failure))
+                self._event("pass.index-failed", bucket=result.message.bucket, **failure.to_dict())
         return bool(outcome.snapshots) or len(self.failures) > known
 
     def _event(self, name: str, **fields: Any) -> None:
@@ -275,16 +264,6 @@ class _Pass:
 
 class _Stopped(Exception):
     """Another bucket of the pass failed."""
-
-
-def live_names(state: TableState) -> set[str]:
-    """Names of all data and index files of a snapshot, sidecars included."""
-    names: set[str] = set()
-    for bucket in state.buckets.values():
-        deletions = () if bucket.deletion_file is None else (bucket.deletion_file,)
-        names.update(file.file_name for file in (*deletions, *bucket.payloads, *bucket.other_index_files))
-        names.update(name for file in bucket.files for name in (file.file_name, *file.extra_files))
-    return names
 
 
 def _load(store: TableStore, previous: TableState | None) -> tuple[TableSchema, TableState | None]:

@@ -189,7 +189,7 @@ def _documents(lines: Iterable[str]) -> Iterator[Any]:
         if line.strip():
             try:
                 yield json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise UsageError(f"stdin, line {number}: no JSON: {error}") from None
 
 

@@ -1,33 +1,52 @@
 """Deleting what an abandoned attempt wrote: the only place that deletes data and index files (decision 14, spec 03 §12).
 
 Invariant: a file that a snapshot may refer to is never deleted. An abandoned result loses the paths that it created itself, and of those only
-the data and index files that its message adds, that its message does not also take away (an upgraded file is in both lists), and that the
-latest snapshot does not name. Java, pypaimon and pypaimon-rust lack the last two conditions, and delete live files when they abort an upgrade.
+the data and index files that its message adds, that its message does not also take away (an upgraded file is in both lists), and that no
+snapshot names. Java, pypaimon and pypaimon-rust lack the last two conditions, and delete live files when they abort an upgrade.
 
 Abort only when the commit is known not to have happened. Where that is unknown, the files stay for the orphan cleaner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import structlog
 
-from maintainer.errors import StorageError
+from maintainer.errors import MaintainerError, StorageError
 from maintainer.model.commit import CommitMessage
 from maintainer.model.work import Result
+from maintainer.table.state import TableState, load_state
 from maintainer.table.store import TableStore
 
 log = structlog.get_logger(__name__)
 
 
-def abort(store: TableStore, result: Result, live_names: Collection[str]) -> tuple[str, ...]:
-    """Delete the files of a result that will not be committed; the paths that were deleted.
+def abort_all(stores: Sequence[TableStore], results: Sequence[Result], after: int) -> None:
+    """Delete the files of results that will not be committed.
 
-    `live_names` are the names of all data and index files of the latest snapshot. Deleting is best effort: what is left is an orphan.
+    Spared is what a snapshot after `after` names, or a tag, on any of `stores`, which are one table on its branches. Where that cannot be
+    learned, all files stay.
     """
-    kept = kept_names(result.message) | set(live_names)
-    doomed = {path for path, name in added_paths(store, result.message).items() if name not in kept}
+    if not results:
+        return
+    try:
+        used = {name for store in stores for name in names_in_use(store, after)}
+    except MaintainerError as error:
+        log.warning("abort.leftover", table=results[0].table, results=len(results), error=str(error))
+        return
+    for result in results:
+        abort(stores[0], result, used)
+
+
+def abort(store: TableStore, result: Result, used: Collection[str]) -> tuple[str, ...]:
+    """Delete the files of a result that will not be committed, except those with `used` names; the paths that were deleted.
+
+    Deleting is best effort: what is left is an orphan.
+    """
+    kept = kept_names(result.message) | set(used)
+    doomed = {file.path for file in added_files(store, result.message) if file.name not in kept}
     deleted = []
     for path in result.created:
         if path not in doomed:
@@ -42,15 +61,40 @@ def abort(store: TableStore, result: Result, live_names: Collection[str]) -> tup
     return tuple(deleted)
 
 
-def added_paths(store: TableStore, message: CommitMessage) -> dict[str, str]:
-    """The path of each file that a message adds, sidecars included, with its name."""
+class AddedFile(NamedTuple):
+    """A data or index file that a message adds; of a sidecar, the message does not say the size."""
+
+    path: str
+    name: str
+    size: int | None
+
+
+def added_files(store: TableStore, message: CommitMessage) -> Iterator[AddedFile]:
+    """All files that a message adds, in either half, sidecars included."""
     layout, partition, bucket = store.layout, message.partition, message.bucket
-    names = (name for file in message.added_files for name in (file.file_name, *file.extra_files))
-    paths = {layout.data_file_path(partition, bucket, name): name for name in names}
-    return paths | {layout.index_file_path(file, partition, bucket): file.file_name for file in message.added_index_files}
+    for file in message.added_files:
+        yield AddedFile(layout.data_file_path(partition, bucket, file), file.file_name, file.file_size)
+        for name in file.extra_files:
+            yield AddedFile(layout.data_file_path(partition, bucket, name), name, None)
+    for index in message.added_index_files:
+        yield AddedFile(layout.index_file_path(index, partition, bucket), index.file_name, index.file_size)
 
 
 def kept_names(message: CommitMessage) -> set[str]:
     """Names of all files that were there before the message, sidecars included."""
     data = {name for file in message.removed_files for name in (file.file_name, *file.extra_files)}
     return data | {file.file_name for file in message.removed_index_files}
+
+
+def names_in_use(store: TableStore, after: int = 0) -> set[str]:
+    """Names of all data and index files of the snapshots after this one, and of all tags."""
+    names: set[str] = set()
+    state: TableState | None = None
+    snapshots = [store.find_snapshot(snapshot_id) for snapshot_id in store.snapshot_ids() if snapshot_id > after]
+    for snapshot in (*filter(None, snapshots), *map(store.tag, store.tag_names())):
+        state = load_state(store, snapshot, state)
+        for bucket in state.buckets.values():
+            deletions = () if bucket.deletion_file is None else (bucket.deletion_file,)
+            names.update(file.file_name for file in (*deletions, *bucket.payloads, *bucket.other_index_files))
+            names.update(name for file in bucket.files for name in (file.file_name, *file.extra_files))
+    return names

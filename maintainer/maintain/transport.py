@@ -59,7 +59,7 @@ def plan_from_json(document: Any) -> Plan:
     fields.version()
     return Plan(
         table=fields.text("table"),
-        snapshot_id=fields.optional_integer("snapshot"),
+        snapshot_id=None if fields.get("snapshot") is None else fields.snapshot_id(),
         snapshot_uuid=fields.optional_text("uuid"),
         schema_id=fields.integer("schema_id"),
         work=tuple(_work_from_json(work) for work in fields.items("work")),
@@ -100,7 +100,7 @@ def result_from_json(document: Any) -> Result:
     failures = [_Fields(item, "failure") for item in fields.items("failures")]
     return Result(
         table=fields.text("table"),
-        snapshot_id=fields.integer("snapshot"),
+        snapshot_id=fields.snapshot_id(),
         snapshot_uuid=fields.optional_text("uuid"),
         schema_id=fields.integer("schema_id"),
         kind=_kind(work),
@@ -224,6 +224,12 @@ class _Fields:
     def version(self) -> None:
         if self.integer("version") != VERSION:
             raise UsageError(f"{self.what}: version {self.document['version']} is not version {VERSION}")
+
+    def snapshot_id(self) -> int:
+        found = self.integer("snapshot")
+        if found < 1:
+            raise UsageError(f"{self.what}: there can be no snapshot {found}")
+        return found
 
     def get(self, name: str) -> Any:
         if name not in self.document:

@@ -61,6 +61,12 @@ class TableStore:
     def manifests(self) -> Manifests:
         return Manifests(self.storage, self._paths, lambda partition: self.layout.partition_values(partition))
 
+    def on_every_branch(self) -> tuple[TableStore, ...]:
+        """The table as it is opened here, and then on main and all branches, which share its data, index and manifest files."""
+        entries = self.storage.list("branch")
+        names = [entry.name.removeprefix("branch-") for entry in entries if entry.is_directory and entry.name.startswith("branch-")]
+        return (self, *(TableStore(self.storage, name) for name in (None, *names) if name != self.branch))
+
     # schemas
 
     def schema_ids(self) -> tuple[int, ...]:

@@ -21,9 +21,9 @@ from maintainer.commit.committer import CommitOutcome, Committer
 from maintainer.errors import CommitStateUnknown, MissingFile, StorageError, Unsupported
 from maintainer.index.family import btree
 from maintainer.maintain.plan import PlanRequest
+from maintainer.maintain.reclaim import names_in_use
 from maintainer.model.snapshot import CommitKind
 from maintainer.model.work import Result
-from maintainer.table.state import load_state
 from tests.support.small_table import SmallTable
 
 PASS_FIELDS = {
@@ -321,9 +321,7 @@ class TestConflicts:
 
 def unreferenced(table: SmallTable) -> set[str]:
     """Data and index files that no snapshot names."""
-    named: set[str] = set()
-    for number in table.store.snapshot_ids():
-        named |= maintenance.live_names(load_state(table.store, table.store.snapshot(number)))
+    named = names_in_use(table.store)
     return {path for path in table.paths() if path.rpartition("/")[2] not in named}
 
 

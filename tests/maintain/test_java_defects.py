@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from maintainer.api.maintenance import live_names, plan_pass
+from maintainer.api.maintenance import plan_pass
 from maintainer.commit.committer import Committer
 from maintainer.data.deletions import read_deletions, write_deletions
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
-from maintainer.maintain.reclaim import abort
+from maintainer.maintain.reclaim import abort, names_in_use
 from maintainer.model.work import Result, WorkKind
 from maintainer.storage.layout import FileNames
 from tests.support.small_table import SmallTable
@@ -59,7 +59,7 @@ def test_lost_delete_on_concurrent_compactions(tmp_path: Path) -> None:
     outcome = Committer(table.store).commit_results([first])
     assert outcome.snapshots == ()
     assert list(outcome.conflicts) == [first.message.bucket_key]
-    abort(table.store, first, live_names(table.state()))
+    abort(table.store, first, names_in_use(table.store))
     assert 2 not in table.rows
     table.check()
     table.maintain(full=True)
@@ -80,7 +80,7 @@ def test_lost_first_delete_on_concurrent_compactions(tmp_path: Path) -> None:
     committer = Committer(table.store)
     assert committer.commit_results([second]).conflicts == {}
     assert list(committer.commit_results([first]).conflicts) == [first.message.bucket_key]
-    abort(table.store, first, live_names(table.state()))
+    abort(table.store, first, names_in_use(table.store))
     table.maintain()
     table.check()
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from maintainer.api.maintenance import live_names, plan_pass
+from maintainer.api.maintenance import plan_pass
 from maintainer.commit.committer import Committer
 from maintainer.errors import StorageError
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
-from maintainer.maintain.reclaim import abort
+from maintainer.maintain.reclaim import abort, names_in_use
 from maintainer.model.work import Result
 from tests.support.small_table import SmallTable
 
@@ -35,7 +35,7 @@ def test_everything_that_an_attempt_wrote_is_deleted(table: SmallTable) -> None:
     before = table.paths()
     result = executed(table)
     assert table.paths() - before == set(result.created)
-    deleted = abort(table.store, result, live_names(table.state()))
+    deleted = abort(table.store, result, names_in_use(table.store))
     assert sorted(deleted) == sorted(result.created)
     assert table.paths() == before
     table.maintain()
@@ -46,7 +46,7 @@ def test_a_result_that_was_committed_loses_nothing(table: SmallTable) -> None:
     """Somebody aborts what somebody else has committed: the latest snapshot names the files."""
     result = executed(table)
     Committer(table.store).commit_results([result])
-    assert abort(table.store, result, live_names(table.state())) == ()
+    assert abort(table.store, result, names_in_use(table.store)) == ()
     table.check()
 
 

@@ -1,0 +1,181 @@
+"""A local store that strikes once: at its n-th request of any kind something goes wrong. And what must hold whatever went wrong.
+
+Requests are every call of `Storage`, and every write, close and read of the files that it opened. Strikes:
+
+| fail         | `StorageError` instead of the request (no space, no permission, no network)                          |
+| unknown      | the request is done, and then its answer is lost                                                     |
+| interrupt    | `KeyboardInterrupt` before the request is done, `interrupt after` it is                              |
+| no memory    | `MemoryError` before the request is done, `no memory after` it is                                    |
+| short        | half of the bytes, or a listing without its last member                                              |
+| vanished     | a file that is to be read is not there                                                               |
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import pyarrow as pa
+
+from maintainer.errors import MissingFile, StorageError
+from maintainer.model.files import DataFileMeta
+from maintainer.storage.local import LocalStorage
+from maintainer.storage.storage import Entry, OutcomeUnknown
+from maintainer.table.state import TableState, load_state
+from maintainer.table.store import TableStore
+
+T = TypeVar("T")
+
+STRIKES = ("fail", "unknown", "interrupt", "interrupt after", "no memory", "no memory after", "short", "vanished")
+ERRORS: dict[str, type[BaseException]] = {"interrupt": KeyboardInterrupt, "no memory": MemoryError}
+
+
+class StrikingStorage(LocalStorage):
+    """`at`: the number of the request that `strike` hits, counted from 1; 0 never strikes. `requests` is what was asked for, in order."""
+
+    def __init__(self, root: str, strike: str = "fail", at: int = 0) -> None:
+        super().__init__(root)
+        self.strike = strike
+        self.at = at
+        self.requests: list[str] = []
+
+    @property
+    def struck(self) -> str | None:
+        return self.requests[self.at - 1] if 0 < self.at <= len(self.requests) else None
+
+    def asked(self, name: str, path: str, do: Callable[[], T], error: BaseException | None = None) -> T:
+        """Do a request, unless it is the one that is struck. `error`: how this request fails, if not by a `StorageError`."""
+        self.requests.append(f"{name} {path}")
+        if len(self.requests) != self.at:
+            return do()
+        cause = self.strike.removesuffix(" after")
+        if cause == "short":
+            return _short(do())
+        if cause == "vanished" and name in ("read", "read_range", "open_input", "size"):
+            raise MissingFile(f"{self.display(path)}: there is no such file")
+        if self.strike.endswith("after"):
+            do()
+        if cause in ERRORS:
+            raise ERRORS[cause]
+        if cause == "unknown":
+            do()
+            if name == "create_if_absent":
+                raise OutcomeUnknown(f"{self.display(path)}: time-out")
+        raise error or StorageError(f"{self.display(path)}: cannot {name}: struck")
+
+    def read(self, path: str) -> bytes:
+        return self.asked("read", path, lambda: super(StrikingStorage, self).read(path))
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        return self.asked("read_range", path, lambda: super(StrikingStorage, self).read_range(path, offset, length))
+
+    def size(self, path: str) -> int:
+        return self.asked("size", path, lambda: super(StrikingStorage, self).size(path))
+
+    def exists(self, path: str) -> bool:
+        return self.asked("exists", path, lambda: super(StrikingStorage, self).exists(path))
+
+    def list(self, path: str) -> list[Entry]:
+        return self.asked("list", path, lambda: super(StrikingStorage, self).list(path))
+
+    def open_input(self, path: str) -> Any:
+        file = self.asked("open_input", path, lambda: super(StrikingStorage, self).open_input(path))
+        return pa.PythonFile(_Input(self, path, file), mode="r")
+
+    def create(self, path: str) -> BinaryIO:
+        return _Output(self, path, self.asked("create", path, lambda: super(StrikingStorage, self).create(path)))  # type: ignore[return-value]
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        return self.asked("create_if_absent", path, lambda: super(StrikingStorage, self).create_if_absent(path, data))
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.asked("replace", path, lambda: super(StrikingStorage, self).replace(path, data))
+
+    def delete(self, path: str) -> None:
+        self.asked("delete", path, lambda: super(StrikingStorage, self).delete(path))
+
+
+class _Input:
+    """A file that is read."""
+
+    closed = False
+
+    def __init__(self, storage: StrikingStorage, path: str, file: Any) -> None:
+        self.storage, self.path, self.file = storage, path, file
+
+    def read(self, size: int = -1) -> bytes:
+        error = OSError(errno.EIO, "struck")
+        return self.storage.asked("input.read", self.path, lambda: bytes(self.file.read(size)), error)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self.file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self.file.tell())
+
+    def close(self) -> None:
+        self.closed = True
+        self.file.close()
+
+
+class _Output:
+    """A file that is written."""
+
+    def __init__(self, storage: StrikingStorage, path: str, file: Any) -> None:
+        self.storage, self.path, self.file = storage, path, file
+
+    def write(self, data: Any) -> int:
+        return self.storage.asked("output.write", self.path, lambda: int(self.file.write(data)))
+
+    def close(self) -> None:
+        if not self.file.closed:
+            self.storage.asked("output.close", self.path, self.file.close)
+
+    def __enter__(self) -> _Output:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.file.__exit__(kind, error, trace)
+
+
+def _short(answer: T) -> T:
+    if isinstance(answer, bytes):
+        return answer[: len(answer) // 2]  # type: ignore[return-value]
+    if isinstance(answer, list):
+        return answer[:-1]  # type: ignore[return-value]
+    return answer
+
+
+def referenced(store: TableStore) -> set[str]:
+    """Every file that a snapshot, a tag or the table itself needs, without the hints."""
+    needed = {f"schema/schema-{n}" for n in store.schema_ids()}
+    state: TableState | None = None
+    for snapshot_id in store.snapshot_ids():
+        snapshot = store.snapshot(snapshot_id)
+        state = load_state(store, snapshot, state)
+        lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+        manifests = [meta.file_name for name in lists for meta in store.manifests.files_of(name, "test")]
+        needed.add(f"snapshot/snapshot-{snapshot_id}")
+        needed |= {f"manifest/{name}" for name in (*lists, *manifests, *filter(None, [snapshot.index_manifest]))}
+        for bucket in state.buckets.values():
+            data: tuple[DataFileMeta, ...] = bucket.files
+            needed |= {store.layout.data_file_path(bucket.partition, bucket.bucket, file) for file in data}
+            index = (*bucket.payloads, *bucket.other_index_files, *filter(None, [bucket.deletion_file]))
+            needed |= {store.layout.index_file_path(file) for file in index}
+    return needed
+
+
+def files_below(path: str) -> set[str]:
+    """All files of a table's directory, without the hints."""
+    root = Path(path)
+    found = {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()}
+    for hint in ("LATEST", "EARLIEST"):
+        with suppress(KeyError):
+            found.remove(f"snapshot/{hint}")
+    return found
