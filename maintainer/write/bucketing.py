@@ -8,11 +8,13 @@ no harm; in 64 bits both are the same.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from maintainer.errors import Unsupported, UsageError
 from maintainer.format import murmur
@@ -73,4 +75,6 @@ def _partitions(table: pa.Table, schema: TableSchema) -> tuple[list[bytes], npt.
 
 
 def _columns(table: pa.Table, names: tuple[str, ...]) -> list[pa.Array]:
-    return [table.column(name).combine_chunks() for name in names]
+    """Whole columns, in which every NaN has the bits of Java's: NaN is one key, and one partition."""
+    columns = [table.column(name).combine_chunks() for name in names]
+    return [pc.if_else(pc.is_nan(one), pa.scalar(math.nan, one.type), one) if pa.types.is_floating(one.type) else one for one in columns]

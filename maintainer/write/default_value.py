@@ -5,7 +5,7 @@ Quotes around the text are taken off, as Java does for every type.
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from maintainer.model.types import INTEGERS, NESTED, TIMESTAMPS, DataField, Data
 from maintainer.write.casting import cast
 
 _TRUE = frozenset({"t", "true", "y", "yes", "1"})
+_EXACT = Context(prec=76)
 _FALSE = frozenset({"f", "false", "n", "no", "0"})
 
 
@@ -42,7 +43,7 @@ def _convert(text: str, data_type: DataType) -> pa.Scalar:
             raise UsageError(text)
         return pa.scalar(word in _TRUE)
     if data_type.root is TypeRoot.DECIMAL:
-        rounded = Decimal(text.strip()).quantize(Decimal(1).scaleb(-data_type.scale), rounding=ROUND_HALF_UP)
+        rounded = Decimal(text.strip()).quantize(Decimal(1).scaleb(-data_type.scale), ROUND_HALF_UP, _EXACT)
         return pa.scalar(rounded, arrow_type)
     return cast(pa.array([text]), arrow_type, "default")[0]
 

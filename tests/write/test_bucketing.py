@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from datetime import date
 from decimal import Decimal
@@ -51,6 +52,23 @@ def test_a_row_goes_to_the_bucket_that_java_gives_it(types: list[str], values: l
     assert bucket_numbers(table, schema, 16).tolist() == [default]
     if mod is not None:
         assert bucket_numbers(table, schema, 16, "mod").tolist() == [mod]
+
+
+@pytest.mark.parametrize("text", ["DOUBLE", "FLOAT"])
+def test_every_nan_is_one_key_and_one_partition(text: str) -> None:
+    """Java's NaN has one pattern of bits; a processor makes others."""
+    schema = builders.schema({"p": text, "k": text}, ["p", "k"], ["p"])
+    words = (
+        np.array([0x7FF8 << 48, 0xFFF8 << 48, 0x7FF0 << 48 | 1], np.uint64)
+        if text == "DOUBLE"
+        else np.array([0x7FC00000, 0xFFC00000], np.uint32)
+    )
+    column = pa.array(words.view(f"f{words.itemsize}"))
+    (only,) = group(pa.table({"p": column, "k": column}), schema, 1000)
+    java = keyed_table([text], [math.nan])
+    assert only.key.partition == binary_row.serialize((math.nan,), schema.partition_types)
+    assert only.key.bucket == bucket_numbers(*java, 1000)[0]
+    assert only.rows.tolist() == list(range(len(words)))
 
 
 def test_mod_needs_one_integer_key() -> None:

@@ -31,6 +31,7 @@ def column(text: str, default: str | None) -> DataField:
         ("DOUBLE", "1.5", 1.5),
         ("DECIMAL(5, 1)", "1.25", Decimal("1.3")),
         ("DECIMAL(30, 2)", "7", Decimal("7.00")),
+        ("DECIMAL(38, 2)", "123456789012345678901234567890123456.12", Decimal("123456789012345678901234567890123456.12")),
         ("DATE", "2024-01-02", date(2024, 1, 2)),
         ("TIMESTAMP(3)", "2024-01-02 03:04:05.678", datetime(2024, 1, 2, 3, 4, 5, 678000)),
         ("BYTES", "ab", b"ab"),
