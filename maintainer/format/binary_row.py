@@ -34,8 +34,6 @@ from typing import Any
 from maintainer.errors import CorruptFile
 from maintainer.model.types import BINARIES, CHARACTERS, DataType, TypeRoot
 
-EMPTY_ARRAY = bytes(8)
-"""An array without elements."""
 INLINE = 7
 """The longest text or binary that lies in its slot."""
 

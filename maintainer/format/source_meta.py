@@ -29,7 +29,6 @@ _HEADER = struct.Struct(">iii")
 _LENGTH = struct.Struct(">H")
 _ROWS = struct.Struct(">q")
 _MIN_ENTRY = _LENGTH.size + _ROWS.size
-_MAX_NAME = 0xFFFF
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def encode(meta: SourceMeta) -> bytes:
     parts = [_HEADER.pack(VERSION, meta.level, len(meta.files))]
     for name, rows in meta.files:
         encoded = modified_utf8.encode(name)
-        if len(encoded) > _MAX_NAME:
+        if len(encoded) > modified_utf8.MAX_ENCODED_LENGTH:
             raise MaintainerError(f"the name of source file {name[:40]!r}… is too long for index source metadata: {len(encoded)} bytes")
         parts += (_LENGTH.pack(len(encoded)), encoded, _ROWS.pack(rows))
     return b"".join(parts)

@@ -85,11 +85,6 @@ def definitions(schema: TableSchema) -> tuple[IndexDefinition, ...]:
     return tuple(found)
 
 
-def unsupported_families(schema: TableSchema) -> tuple[str, ...]:
-    """The options by which the schema defines indexes that this package cannot maintain yet."""
-    return tuple(family.columns_key for family in FamilyName if family not in MAINTAINED and family.columns_key in schema.options)
-
-
 def validate(schema: TableSchema) -> None:
     """Raise `UsageError` with Java's words for the first rule (in Java's order) that the schema's index options break."""
     lists = {family: listed_columns(schema.options, family) for family in FamilyName}

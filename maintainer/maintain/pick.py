@@ -108,12 +108,6 @@ def restore(files: Sequence[DataFileMeta], num_levels: int, key: KeyRange) -> Le
     return Levels(tuple(runs), count - 1)
 
 
-def restored_last_full(levels: Levels, num_levels: int) -> int | None:
-    """When all runs were last compacted, as far as the files tell (spec 04 §3.1)."""
-    times = [file.creation_time for file in levels.files if file.level == num_levels - 1 and file.creation_time is not None]
-    return max(times, default=None)
-
-
 def pick_normal(levels: Levels, options: CompactionOptions, clock: Clock) -> CompactionUnit | None:
     """The first hit of the rules that this table picks by (spec 04 §3). It never is one file that is at the output level already."""
     unit = pick_by_size(levels, options, clock)

@@ -131,18 +131,6 @@ def sort_groups(columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[D
     return Keys.of(columns, types).sort()
 
 
-def is_sorted(columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[DataType]) -> bool:
-    """Whether keys are strictly ascending."""
-    return Keys.of(columns, types).ascending()
-
-
-def search(
-    columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[DataType], key: Sequence[Any], side: Literal["left", "right"] = "left"
-) -> int:
-    """`numpy.searchsorted` of one key, given as internal values, in sorted key columns."""
-    return Keys.of(columns, types).search(comparable(key, types), side)
-
-
 def comparable(key: Sequence[Any], types: Sequence[DataType]) -> tuple[Any, ...]:
     """A key given as internal values (`maintainer.model.values`) as a tuple that compares with `Keys.at`."""
     parts: list[Any] = []

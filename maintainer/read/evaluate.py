@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +22,7 @@ import structlog
 from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile
+from maintainer.format.source_meta import SourceMeta
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family import FamilyReader, family
 from maintainer.index.groups import GroupState, evaluate
@@ -113,9 +113,9 @@ class BucketIndexes:
         """The ordinal of each source's first row."""
         known = self._offsets.get(payload.file_name)
         if known is None:
-            files = _sources(group, payload)
-            firsts = accumulate((rows for _, rows in files), initial=0)
-            known = self._offsets[payload.file_name] = {name: first for (name, _), first in zip(files, firsts, strict=False)}
+            meta = _sources(group, payload)
+            names = (name for name, _ in meta.files)
+            known = self._offsets[payload.file_name] = dict(zip(names, meta.first_ordinals, strict=True))
         return known
 
     def _ordinals(self, leaf: Leaf, definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
@@ -126,7 +126,7 @@ class BucketIndexes:
         return self._answers[key]
 
     def _ask(self, leaf: Leaf, definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
-        total = sum(rows for _, rows in _sources(group, payload))
+        total = _sources(group, payload).total_rows
         try:
             if payload.file_name not in self._readers:
                 self._readers[payload.file_name] = self._open(definition, payload, total)
@@ -179,6 +179,6 @@ class BucketIndexes:
         )
 
 
-def _sources(group: GroupState, payload: IndexFileMeta) -> Sequence[tuple[str, int]]:
+def _sources(group: GroupState, payload: IndexFileMeta) -> SourceMeta:
     level = next(level for level, active in group.active.items() if active.file_name == payload.file_name)
-    return group.sources[level].files
+    return group.sources[level]

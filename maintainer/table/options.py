@@ -32,7 +32,6 @@ _DURATIONS = {
     **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
 _QUANTITY = re.compile(r"\s*(\d+)\s*([a-zµ]*)\s*", re.IGNORECASE)
-MAX_INT = 2**31 - 1
 
 
 def parse_memory_size(text: str) -> int:
@@ -140,20 +139,12 @@ class TableOptions(Mapping[str, str]):
         return self.text("bucket-function.type", "default").lower()
 
     @cached_property
-    def merge_engine(self) -> str:
-        return self.text("merge-engine", "deduplicate").lower()
-
-    @cached_property
     def deletion_vectors_enabled(self) -> bool:
         return self.boolean("deletion-vectors.enabled", False)
 
     @cached_property
     def bitmap64(self) -> bool:
         return self.boolean("deletion-vectors.bitmap64", False)
-
-    @cached_property
-    def deletion_vector_target_size(self) -> int:
-        return self.size("deletion-vector.index-file.target-size", 2 << 20)
 
     @cached_property
     def data_file_prefix(self) -> str:
@@ -230,10 +221,6 @@ class TableOptions(Mapping[str, str]):
         return self.integer("manifest.merge-min-count", 30)
 
     @cached_property
-    def manifest_delete_file_drop_stats(self) -> bool:
-        return self.boolean("manifest.delete-file-drop-stats", False)
-
-    @cached_property
     def commit_max_retries(self) -> int:
         return self.integer("commit.max-retries", 10, minimum=0)
 
@@ -265,10 +252,6 @@ class TableOptions(Mapping[str, str]):
         return self.text("write.sequence-number-init-mode", "scan").lower() == "snapshot"
 
     # our own
-
-    @cached_property
-    def single_writer(self) -> bool:
-        return self.boolean("publish.single-writer", False)
 
     @cached_property
     def publish_verify_delay(self) -> float:

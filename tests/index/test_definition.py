@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from maintainer.errors import UsageError
-from maintainer.index.definition import FamilyName, definitions, unsupported_families, validate
+from maintainer.index.definition import FamilyName, definitions, validate
 from maintainer.index.options import memory_size, peer_blocks
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataType, TypeRoot
@@ -48,12 +48,6 @@ def test_definitions_come_in_the_order_of_the_fields() -> None:
 def test_no_option_means_no_definition() -> None:
     assert definitions(table({})) == ()
     validate(table({}))
-    assert unsupported_families(table({})) == ()
-
-
-def test_families_that_are_not_maintained_are_named() -> None:
-    assert unsupported_families(table({BTREE: "a", BITMAP: "s"})) == ()
-    assert unsupported_families(table({BTREE: "a", MULTI: "t", FM: "s", TEXT: "", **IVF})) == (VEC, MULTI, FM, TEXT)
 
 
 @pytest.mark.parametrize(

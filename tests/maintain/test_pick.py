@@ -25,7 +25,6 @@ from maintainer.maintain.pick import (
     pick_full,
     pick_normal,
     restore,
-    restored_last_full,
 )
 from maintainer.merge.sections import key_range
 from maintainer.model.files import DataFileMeta
@@ -146,16 +145,6 @@ def test_one_level_is_not_enough() -> None:
 
 def test_an_empty_bucket_has_no_highest_level() -> None:
     assert (restore([], 6, KEY).runs, restore([], 6, KEY).highest_level, restore([], 6, KEY).max_level) == ((), -1, 5)
-
-
-def test_the_last_full_compaction_is_told_by_the_files_of_the_highest_level() -> None:
-    files = [
-        file_meta("a", 5, keys=(0, 1), creation_time=7),
-        file_meta("b", 5, keys=(2, 3), creation_time=9),
-        file_meta("c", 4, creation_time=99),
-    ]
-    assert restored_last_full(restore(files, 6, KEY), 6) == 9
-    assert restored_last_full(restore(files[2:], 6, KEY), 6) is None
 
 
 sizes = st.integers(0, 300) | st.integers(0, 2**62)

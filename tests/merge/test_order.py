@@ -65,7 +65,7 @@ def test_strictly_ascending_is_what_single_values_say(case: tuple[tuple[DataType
         rows = [rows[index] for index in np.array(model_order(rows)[0], int)[model_order(rows)[1]].tolist()]
     keys = [order_keys(row) for row in rows]
     expected = all(before < after for before, after in itertools.pairwise(keys))
-    assert order.is_sorted(columns_of(rows, key_types), key_types) == expected
+    assert Keys.of(columns_of(rows, key_types), key_types).ascending() == expected
     assert expected or not distinct
 
 
@@ -76,8 +76,9 @@ def test_searching_finds_where_a_key_belongs(case: tuple[tuple[DataType, ...], R
     wanted = data.draw(st.tuples(*map(strategies.values, key_types)) | (st.sampled_from(rows) if rows else st.nothing()))
     keys = [order_keys(row) for row in rows]
     columns = columns_of(rows, key_types)
-    assert order.search(columns, key_types, wanted, "left") == bisect_left(keys, order_keys(wanted))
-    assert order.search(columns, key_types, wanted, "right") == bisect_right(keys, order_keys(wanted))
+    ours, sought = Keys.of(columns, key_types), order.comparable(wanted, key_types)
+    assert ours.search(sought, "left") == bisect_left(keys, order_keys(wanted))
+    assert ours.search(sought, "right") == bisect_right(keys, order_keys(wanted))
 
 
 @given(keyed_rows(), st.integers(0, 40))
@@ -114,7 +115,7 @@ def test_slicing_taking_and_concatenating_keys_keeps_them(case: tuple[tuple[Data
 def test_order_of_a_type(kind: str, ascending: list[Any]) -> None:
     column = [to_arrow_array(ascending[::-1], type_(kind))]
     assert order.sort_groups(column, types(kind))[0].tolist() == list(range(len(ascending)))[::-1]
-    assert order.is_sorted([to_arrow_array(ascending, type_(kind))], types(kind))
+    assert Keys.of([to_arrow_array(ascending, type_(kind))], types(kind)).ascending()
 
 
 def test_every_nan_is_the_same_key() -> None:

@@ -44,18 +44,18 @@ def test_any_text_is_a_value_or_a_usage_error(text: str) -> None:
 
 def test_defaults_are_those_of_java_2_1() -> None:
     options = TableOptions({})
-    assert (options.bucket, options.merge_engine, options.bucket_function) == (-1, "deduplicate", "default")
+    assert (options.bucket, options.bucket_function) == (-1, "default")
     assert (options.deletion_vectors_enabled, options.bitmap64) == (False, False)
     assert (options.compaction_trigger, options.num_levels) == (5, 6)
     assert (options.max_size_amplification_percent, options.size_ratio, options.small_file_ratio) == (200, 1, 0.7)
-    assert (options.target_file_size, options.deletion_vector_target_size) == (128 << 20, 2 << 20)
+    assert options.target_file_size == 128 << 20
     assert (options.file_format, options.file_compression, options.zstd_level) == ("parquet", "zstd", 1)
     assert (options.manifest_target_file_size, options.manifest_full_compaction_threshold_size) == (8 << 20, 16 << 20)
     assert (options.manifest_merge_min_count, options.manifest_compression) == (30, "zstd")
     assert (options.commit_max_retries, options.commit_timeout) == (10, None)
     assert (options.commit_min_retry_wait, options.commit_max_retry_wait) == (0.01, 10.0)
     assert (options.last_safe_snapshot, options.sequence_number_in_snapshot) == (None, False)
-    assert (options.rewrite_append, options.single_writer, options.relaxed_group_acceptance) == (True, False, False)
+    assert (options.rewrite_append, options.relaxed_group_acceptance) == (True, False)
 
 
 def test_the_number_of_levels_follows_the_trigger() -> None:
