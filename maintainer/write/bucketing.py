@@ -50,12 +50,13 @@ def group(table: pa.Table, schema: TableSchema, buckets: int, function: str = "d
 def bucket_numbers(table: pa.Table, schema: TableSchema, buckets: int, function: str = "default") -> npt.NDArray[np.int64]:
     """The bucket of each row."""
     keys = schema.bucket_keys
+    types = schema.types_of(keys)  # the option may name what is no column
     match function:
         case "default":
-            hashes = murmur.hash_rows(*encode_columns(_columns(table, keys), schema.types_of(keys))).astype(np.int64)
+            hashes = murmur.hash_rows(*encode_columns(_columns(table, keys), types)).astype(np.int64)
             return np.abs(hashes) % buckets
         case "mod":
-            if len(keys) != 1 or schema.field(keys[0]).type.root not in (TypeRoot.INT, TypeRoot.BIGINT):
+            if len(keys) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
                 raise UsageError(f"option bucket-function.type = mod needs one bucket key of type INT or BIGINT, not {', '.join(keys)}")
             values: npt.NDArray[np.int64] = _columns(table, keys)[0].to_numpy(zero_copy_only=False).astype(np.int64)
             return values % buckets

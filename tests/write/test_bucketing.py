@@ -54,6 +54,12 @@ def test_a_row_goes_to_the_bucket_that_java_gives_it(types: list[str], values: l
         assert bucket_numbers(table, schema, 16, "mod").tolist() == [mod]
 
 
+def test_a_bucket_key_that_is_no_column_is_named() -> None:
+    schema = builders.schema(options={"bucket-key": "nothing"})
+    with pytest.raises(UsageError, match="no column 'nothing'"):
+        bucket_numbers(pa.table({"id": pa.array([1], pa.int32()), "name": ["x"]}), schema, 4)
+
+
 @pytest.mark.parametrize("text", ["DOUBLE", "FLOAT"])
 def test_every_nan_is_one_key_and_one_partition(text: str) -> None:
     """Java's NaN has one pattern of bits; a processor makes others."""
