@@ -117,6 +117,14 @@ class DataFile:
             arrow = self._arrow_schema.field(plan.name).type
             return [footer.bounds(self.metadata, group, index, arrow, plan.target.type) for group in range(len(self.row_groups))]
 
+    def stored_bytes(self, column: str) -> int:
+        """What a column that is not nested takes in the file."""
+        with self._errors(column):
+            plan = self._plan(column)
+            index = None if plan.name is None else footer.leaf_index(self._arrow_schema, plan.name)
+            groups = map(self.metadata.row_group, range(len(self.row_groups)))
+            return 0 if index is None else sum(group.column(index).total_compressed_size for group in groups)
+
     def read(self, columns: Sequence[str], row_groups: Sequence[int] | None = None) -> pa.Table:
         """These columns of the whole file, or of some row groups in the given order."""
         groups = range(len(self.row_groups)) if row_groups is None else row_groups

@@ -171,8 +171,7 @@ class BucketCompaction:
         def read(columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
             yield from self._read(file, columns, batch_rows)
             if counted:
-                self.bytes_read += file.file_size
-                self.progress(file.file_size)
+                self.count(file.file_size)
 
         return Source(file, read, ordered)
 
@@ -182,6 +181,11 @@ class BucketCompaction:
         with self.open(file) as opened:
             for first, batch in opened.batches(columns, batch_rows):
                 yield batch if vector is None else _alive(batch, first, vector)
+
+    def count(self, size: int) -> None:
+        """So many bytes of input were worked through."""
+        self.bytes_read += size
+        self.progress(size)
 
     def _replace(self, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta]) -> None:
         """Put files in the place of others, keeping both lists as the commit needs them."""

@@ -156,7 +156,9 @@ class _Execution:
         plans = group_plans(state, self.definitions)
         if self.work.kind is WorkKind.INDEX:
             plans = self._asked_for(state)
-        return rebuild_groups(state, plans, groups.orphans(state, self.definitions), self.compaction.open, self._write_payload)
+        return rebuild_groups(
+            state, plans, groups.orphans(state, self.definitions), self.compaction.open, self._write_payload, self.compaction.count
+        )
 
     def _asked_for(self, state: BucketState) -> list[tuple[IndexDefinition, GroupPlan]]:
         """Groups only: those that the planner named, current or not, and what is to be dropped."""

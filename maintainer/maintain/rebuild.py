@@ -67,8 +67,10 @@ def rebuild_groups(
     orphans: Sequence[IndexFileMeta],
     open_file: Callable[[DataFileMeta], DataFile],
     write: Callable[[BuiltPayload], str],
+    was_read: Callable[[int], None],
 ) -> GroupChanges:
-    """Build and drop groups; `state` is the bucket as the commit leaves it, `write` stores a payload and answers its file name."""
+    """Build and drop groups; `state` is the bucket as the commit leaves it, `write` stores a payload and answers its file name, and
+    `was_read` is told the bytes of each column that was read."""
     files = {file.file_name: file for file in state.files}
     added: list[IndexFileMeta] = []
     removed = list(orphans)
@@ -79,7 +81,7 @@ def rebuild_groups(
             continue
         total = sum(rows for _, rows in plan.sources)
         try:
-            column = _column(definition, [files[name] for name, _ in plan.sources], open_file)
+            column = _column(definition, [files[name] for name, _ in plan.sources], open_file, was_read)
             built = family.family(definition.family).build(column, definition, total)
             if built.row_count != total:
                 raise ValueError(f"the payload covers {built.row_count} rows, the level has {total}")
@@ -93,12 +95,18 @@ def rebuild_groups(
     return GroupChanges(tuple(added), tuple(_distinct(removed)), tuple(failures))
 
 
-def _column(definition: IndexDefinition, files: Sequence[DataFileMeta], open_file: Callable[[DataFileMeta], DataFile]) -> Iterator[pa.Array]:
+def _column(
+    definition: IndexDefinition,
+    files: Sequence[DataFileMeta],
+    open_file: Callable[[DataFileMeta], DataFile],
+    was_read: Callable[[int], None],
+) -> Iterator[pa.Array]:
     """The indexed column of all physical rows, file after file."""
     for meta in files:
         with open_file(meta) as file:
             for _, batch in file.batches([definition.column], BATCH_ROWS):
                 yield batch.column(0)
+            was_read(file.stored_bytes(definition.column))
 
 
 def _distinct(payloads: Sequence[IndexFileMeta]) -> Iterator[IndexFileMeta]:

@@ -207,6 +207,7 @@ class TestRequests:
         before = {payload.file_name: payload for payload in table.bucket().payloads}
         report = table.maintain(index_only=True, force=True, columns=["v"])
         assert (report.groups_built, report.groups_dropped) == (2, 2)
+        assert 0 < report.bytes_read < sum(file.file_size for file in table.bucket().files)  # of the one column
         after = {payload.file_name for payload in table.bucket().payloads}
         assert {before[name].index_type for name in before.keys() - after} == {"btree"}
         table.check()

@@ -78,6 +78,7 @@ def test_bounds_of_row_groups(storage: Storage) -> None:
     with open_file(storage, meta, SCHEMA) as file:
         assert file.group_bounds("id") == [(0, 29), (30, 59), (60, 89), (90, 99)]
         assert file.group_bounds("name")[0] == ("n0", "n9")
+        assert 0 < file.stored_bytes("price") < meta.file_size
         (low, high), *_ = file.group_bounds("price")  # type: ignore[misc]
         assert str((low, high)) == "(-0.0, nan)"
 
@@ -113,6 +114,7 @@ def test_bounds_of_int96_and_of_missing_columns_are_unknown(storage: Storage) ->
     table = kv_table(builders.schema({"id": "INT"}), {"id": [1, 2]}).append_column("t", pa.array([1, 2], pa.timestamp("ns")))
     with open_file(storage, put(storage, table, use_deprecated_int96_timestamps=True), schema) as file:
         assert file.group_bounds("t") == file.group_bounds("added") == [None]
+        assert file.stored_bytes("added") == 0
 
 
 def evolved(*fields: tuple[int, str, str]) -> TableSchema:

@@ -41,6 +41,9 @@ class Column:
         assert columns == ["v"]
         yield 0, pa.record_batch([pa.array(range(self.rows), pa.int64())], names=columns)
 
+    def stored_bytes(self, column: str) -> int:
+        return 8 * self.rows
+
 
 def changes(files: list[DataFileMeta], payloads: list[IndexFileMeta], *, open_file: Any = None) -> tuple[GroupChanges, list[BuiltPayload]]:
     state = BucketState(EMPTY_ROW, 0, 1, tuple(files), None, tuple(payloads))
@@ -53,7 +56,7 @@ def changes(files: list[DataFileMeta], payloads: list[IndexFileMeta], *, open_fi
     def opened(meta: DataFileMeta) -> Column:
         return Column(meta.row_count)
 
-    return rebuild_groups(state, group_plans(state, DEFINITIONS), [], open_file or opened, write), written
+    return rebuild_groups(state, group_plans(state, DEFINITIONS), [], open_file or opened, write, lambda size: None), written
 
 
 def group(level: int, *files: DataFileMeta, name: str = "old") -> IndexFileMeta:
