@@ -120,7 +120,8 @@ def execute(call: Invocation, table: OtherPlace = None, memory: Memory = None) -
 def commit(call: Invocation, table: OtherPlace = None) -> int:
     """Make results visible that come from stdin, one a line; all of one table in one snapshot."""
     from maintainer.api.exchange import commit_results
-    from maintainer.maintain.transport import partition_json, result_from_json
+    from maintainer.data.values import partition_json
+    from maintainer.maintain.transport import result_from_json
     from maintainer.model.report import VERSION
 
     results = sorted((result_from_json(document) for document in _documents(sys.stdin)), key=lambda result: result.table)

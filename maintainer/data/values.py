@@ -30,6 +30,8 @@ from typing import Any
 import pyarrow as pa
 
 from maintainer.data.arrow_types import timestamp_unit, to_arrow
+from maintainer.format import binary_row
+from maintainer.model.schema import TableSchema
 from maintainer.model.types import BINARIES, FLOATS, TIMESTAMPS, DataField, DataType, TypeRoot
 
 _NANOS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -113,6 +115,13 @@ def json_rows(table: pa.Table | pa.RecordBatch, fields: Sequence[DataField]) -> 
     names = [field.name for field in fields]
     for row in zip(*columns, strict=True):
         yield dict(zip(names, row, strict=True))
+
+
+def partition_json(schema: TableSchema, partition: bytes) -> dict[str, Any]:
+    """The values of a serialized partition by column; empty for a table without partitions."""
+    types = schema.partition_types
+    values = binary_row.deserialize(partition, types) if types else ()
+    return {name: json_value(value, data_type) for name, value, data_type in zip(schema.partition_keys, values, types, strict=True)}
 
 
 def json_value(value: Any, data_type: DataType) -> Any:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from maintainer.data.values import partition_json
 from maintainer.index.definition import definitions
 from maintainer.index.groups import evaluate
 from maintainer.inspect.coverage import deleted_rows
-from maintainer.maintain.transport import partition_json
 from maintainer.model.report import Entry, Report
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore

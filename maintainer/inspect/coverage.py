@@ -17,9 +17,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from maintainer.data.deletions import read_deletions
+from maintainer.data.values import partition_json
 from maintainer.index.definition import IndexDefinition, definitions
 from maintainer.index.groups import NOT_VISIBLE, evaluate
-from maintainer.maintain.transport import partition_json
 from maintainer.model.bucket import BucketState
 from maintainer.model.report import Entry, Report
 from maintainer.table.state import TableState

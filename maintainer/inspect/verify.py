@@ -34,12 +34,12 @@ from typing import Any
 
 from maintainer.data.deletions import read_deletions
 from maintainer.data.reader import open_data_file
+from maintainer.data.values import partition_json
 from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, StorageError, Unsupported
 from maintainer.format import binary_row, source_meta
 from maintainer.index.definition import MAINTAINED, SORTED, definitions
 from maintainer.index.groups import evaluate
 from maintainer.inspect.payload import open_group
-from maintainer.maintain.transport import partition_json
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, IndexFileMeta, ManifestFileMeta
 from maintainer.model.report import Entry, Report
@@ -182,9 +182,9 @@ def _verify_manifest(store: TableStore, meta: ManifestFileMeta, named_by: str, f
 def _verify_bucket(
     store: TableStore, state: TableState, bucket: BucketState, schemas: Mapping[int, TableSchema], findings: Findings, deep: bool
 ) -> None:
-    where = (
-        f"partition {partition_json(state.schema, bucket.partition)} bucket {bucket.bucket}" if bucket.partition else f"bucket {bucket.bucket}"
-    )
+    where = f"bucket {bucket.bucket}"
+    if state.schema.partition_keys:
+        where = f"partition {partition_json(state.schema, bucket.partition)} {where}"
     with findings.rule("bucket", where):
         if bucket.files and 0 < bucket.total_buckets <= bucket.bucket:
             raise CorruptTable(f"there are only {bucket.total_buckets} buckets")

@@ -15,9 +15,9 @@ import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from maintainer.data.values import json_rows, to_arrow_array
+from maintainer.data.values import partition_json
 from maintainer.errors import CorruptFile, UsageError
-from maintainer.format import binary_row, commit_message
+from maintainer.format import commit_message
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import DELETION_VECTORS, IndexFileMeta
@@ -26,18 +26,6 @@ from maintainer.model.work import CompactionUnit, IndexFailure, Plan, Rebuild, R
 from maintainer.storage.layout import check_file_name
 
 VERSION = 1
-
-
-def partition_json(schema: TableSchema, partition: bytes) -> dict[str, Any]:
-    """The values of a partition by column; empty for a table without partitions."""
-    import pyarrow as pa
-
-    fields = [schema.field(name) for name in schema.partition_keys]
-    if not fields:
-        return {}
-    values = binary_row.deserialize(partition, schema.partition_types)
-    columns = [to_arrow_array([value], field.type) for value, field in zip(values, fields, strict=True)]
-    return next(iter(json_rows(pa.table(columns, names=[field.name for field in fields]), fields)))
 
 
 def plan_to_json(plan: Plan, schema: TableSchema) -> dict[str, Any]:

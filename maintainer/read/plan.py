@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from maintainer.data.evolution import retyped
-from maintainer.data.values import json_value, to_arrow_array
+from maintainer.data.values import to_arrow_array
 from maintainer.errors import Unsupported
 from maintainer.index.definition import SORTED, IndexDefinition, definitions
 from maintainer.index.family import family
@@ -208,13 +207,3 @@ def _ranges(positions: BitMap64) -> tuple[tuple[int, int], ...]:
     ends = np.flatnonzero(np.diff(values) != 1)
     firsts, lasts = values[np.r_[0, ends + 1]], values[np.r_[ends, len(values) - 1]]
     return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
-
-
-def partition_json(store: TableStore, schema: TableSchema, partition: bytes) -> dict[str, Any]:
-    """The values of a partition by column."""
-    if not schema.partition_keys:
-        return {}
-    values = store.layout.partition_values(partition)
-    return {
-        name: json_value(value, data_type) for name, data_type, value in zip(schema.partition_keys, schema.partition_types, values, strict=True)
-    }

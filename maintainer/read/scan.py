@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 
 from maintainer.data.arrow_types import value_schema
 from maintainer.data.deletions import read_deletions
+from maintainer.data.values import partition_json
 from maintainer.errors import MaintainerError, MissingFile, UsageError
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DELETION_VECTORS
@@ -29,7 +30,7 @@ from maintainer.model.types import DataField, DataType, TypeRoot
 from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.literals import place
 from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
-from maintainer.read.plan import FilePlan, ScanPlan, partition_json, plan_files
+from maintainer.read.plan import FilePlan, ScanPlan, plan_files
 from maintainer.read.rows import RowReader
 from maintainer.read.sql import parse_predicate
 from maintainer.table.state import load_state
@@ -102,7 +103,7 @@ class Scan:
     def explain(self) -> Explanation:
         """Per file, whether it is pruned, narrowed by an index, or read raw, and why."""
         plan = self.plan()
-        files = tuple(_decision(self.store, plan, file) for file in plan.files)
+        files = tuple(_decision(plan, file) for file in plan.files)
         return Explanation(self.store.name, None if plan.snapshot is None else plan.snapshot.id, files)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -224,8 +225,8 @@ def _deletions(store: TableStore, bucket: BucketState) -> dict[str, BitMap64]:
     return found
 
 
-def _decision(store: TableStore, plan: ScanPlan, file: FilePlan) -> FileDecision:
-    partition = partition_json(store, plan.schema, file.bucket.partition)
+def _decision(plan: ScanPlan, file: FilePlan) -> FileDecision:
+    partition = partition_json(plan.schema, file.bucket.partition)
     return FileDecision(
         partition, file.bucket.bucket, file.file.file_name, file.decision, file.reason, file.column, file.group, file.ranges, file.rows
     )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maintainer.data import values
+from maintainer.model.files import EMPTY_ROW
 from maintainer.model.types import DataField, DataType
 from tests.support import builders, strategies
 
@@ -29,6 +30,12 @@ def test_round_trip_of_every_type_also_from_slices(case: tuple[DataType, list[An
 @given(st.integers(-719_162, 2_932_896))
 def test_dates_are_those_of_the_calendar(days: int) -> None:
     assert values.date_text(days) == (datetime.date(1970, 1, 1) + datetime.timedelta(days)).isoformat()
+
+
+def test_partitions_are_their_values() -> None:
+    schema = builders.schema({"day": "DATE", "p": "STRING", "id": "INT"}, ("day", "p", "id"), ("day", "p"))
+    assert values.partition_json(schema, builders.row((0, None), ("DATE", "STRING"))) == {"day": "1970-01-01", "p": None}
+    assert values.partition_json(builders.schema(), EMPTY_ROW) == {}
 
 
 def test_dates_beyond_four_digits() -> None:

@@ -173,6 +173,7 @@ def test_overlapping_files_of_a_level_are_found(tmp_path: Path) -> None:
     rewrite_last_manifest(table, lambda entries: [replace(e, file=replace(e.file, level=3)) for e in entries])
     found = maintainer.open_table(table.store.uri).verify()
     assert "level" in rules(found)
+    assert {problem.where for problem in found.problems if problem.rule == "level"} <= {f"bucket {number} level 3" for number in range(2)}
 
 
 class TestDeep:

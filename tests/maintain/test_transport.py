@@ -16,9 +16,8 @@ from maintainer.errors import UsageError
 from maintainer.index.family import bitmap
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest, plan_table
-from maintainer.maintain.transport import partition_json, plan_from_json, plan_to_json, result_from_json, result_to_json
+from maintainer.maintain.transport import plan_from_json, plan_to_json, result_from_json, result_to_json
 from maintainer.model.work import Plan, Result
-from tests.support import builders
 from tests.support.small_table import SmallTable
 
 
@@ -93,11 +92,6 @@ def test_a_result_names_its_failures(table: SmallTable, monkeypatch: pytest.Monk
     assert document["failures"] == [{"column": "s", "level": 4, "reason": "ValueError: no"}]
     assert document["work"] == {"partition": {}, "bucket": 0, "kind": "compact", "reason": "2 level-0 files cannot be seen by batch readers"}
     assert document["counts"]["groups_built"] == 1
-
-
-def test_partitions_are_their_values() -> None:
-    schema = builders.schema({"day": "DATE", "p": "STRING", "id": "INT"}, ("day", "p", "id"), ("day", "p"))
-    assert partition_json(schema, builders.row((0, None), ("DATE", "STRING"))) == {"day": "1970-01-01", "p": None}
 
 
 def members(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
