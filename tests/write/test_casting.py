@@ -6,6 +6,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -65,6 +66,8 @@ LOSSY = [
     (pa.array([2**31]), "INT"),
     (pa.array([1.5]), "INT"),
     (pa.array([1.257]), "DECIMAL(5, 2)"),
+    (pa.array([1.257], pa.float32()), "DECIMAL(5, 2)"),
+    (pa.array([np.float16(1.1)]), "DECIMAL(5, 2)"),
     (pa.array(["1.257"]), "DECIMAL(5, 2)"),
     (pa.array([12345]), "DECIMAL(5, 2)"),
     (pa.array([1e300]), "FLOAT"),
@@ -85,6 +88,17 @@ LOSSY = [
 def test_a_value_that_would_change_is_refused_by_the_name_of_its_column(array: pa.Array, target: str) -> None:
     with pytest.raises(UsageError, match="'price"):
         cast(array, to_arrow(type_(target)), "price")
+
+
+@pytest.mark.parametrize("floating", [pa.float64(), pa.float32()], ids=str)
+def test_every_amount_of_money_fits_a_decimal(floating: pa.DataType) -> None:
+    amounts = pa.array(np.arange(100_000) / 100.0, floating)
+    assert cast(amounts, pa.decimal128(12, 2), "c").to_pylist() == [Decimal(cents).scaleb(-2) for cents in range(100_000)]
+
+
+def test_a_number_that_would_change_is_shown() -> None:
+    with pytest.raises(UsageError, match=r"cannot convert double to decimal128\(12, 2\): 1.257 would change its value"):
+        cast(pa.array([1.1, None, 1.257, 1.258]), pa.decimal128(12, 2), "c")
 
 
 def test_the_error_names_the_member() -> None:
