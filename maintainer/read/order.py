@@ -65,6 +65,9 @@ def _sort_key(item: str | SortKey | tuple[str, str], schema: TableSchema) -> Sor
         key = item
     elif isinstance(item, str):
         key = SortKey(item) if schema.has_field(item) else _parsed(item.strip())
+        first, *more = key.column.split()
+        if more and schema.has_field(first) and not schema.has_field(key.column):
+            raise UsageError(f"cannot order by {item.strip()!r}: only ASC or DESC may follow column {first!r}")
     elif _is_pair(item):
         key = SortKey(item[0], item[1].lower() == "desc")
     else:

@@ -8,6 +8,7 @@ read as they look), and a quote inside is doubled. Names are quoted by backticks
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -58,7 +59,7 @@ def parse_predicate(sql: str, schema: TableSchema, time_zone: str = "UTC") -> Pr
 def parse(sql: str) -> Expression:
     """The condition in `sql`, not bound to a table yet."""
     if not isinstance(sql, str) or not sql.strip():
-        raise UsageError(f"a condition is needed, not {sql!r}; {SUPPORTED}")
+        raise UsageError(f'a condition is needed, like "price > 10", not {sql!r}')
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -72,11 +73,21 @@ def parse(sql: str) -> Expression:
     except RecursionError:
         raise _too_deep() from None
     except SqlglotError as error:
-        reason = str(error).split("\n", 1)[0][:300]
-        if getattr(error, "errors", None):
-            first = error.errors[0]  # type: ignore[attr-defined]
-            reason = f"{first.get('description', reason)} (line {first.get('line')}, column {first.get('col')})"
-        raise UsageError(f"the condition {_shown(sql)} cannot be parsed: {reason}; {SUPPORTED}") from None
+        raise UsageError(f"the condition {_shown(sql)} cannot be parsed: {_parser_reason(error)}") from None
+
+
+def _parser_reason(error: Exception) -> str:
+    """What sqlglot did not understand, without the names of its classes."""
+    if not getattr(error, "errors", None):
+        unclosed = re.match(r"Missing (\S+) from", str(error.__cause__))
+        return f"a quote is not closed: {unclosed[1]}" if unclosed else str(error).split("\n", 1)[0][:300]
+    first = error.errors[0]  # type: ignore[attr-defined]
+    reason, token = str(first.get("description")), first.get("highlight")
+    if reason.startswith("Invalid expression"):
+        return f"unexpected {token!r} in line {first.get('line')}, column {first.get('col')}"
+    if reason.startswith("Required keyword"):
+        return f"something is missing beside {token!r} in line {first.get('line')}, column {first.get('col')}"
+    return f"{reason[:1].lower()}{reason[1:]} beside {token!r} in line {first.get('line')}, column {first.get('col')}"
 
 
 @cache

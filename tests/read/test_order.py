@@ -55,5 +55,7 @@ def test_what_has_no_order_is_refused() -> None:
         sort_keys("ai", SCHEMA)
     with pytest.raises(UsageError, match="no column 'nope'"):
         sort_keys("nope", SCHEMA)
+    with pytest.raises(UsageError, match="only ASC or DESC may follow column 'i'"):
+        sort_keys("i sideways", SCHEMA)
     with pytest.raises(UsageError, match="order by a column's name"):
         sort_keys([5], SCHEMA)  # type: ignore[list-item]
