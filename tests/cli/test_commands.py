@@ -224,6 +224,24 @@ class TestMaintenance:
         assert run("once", unsupported.store.uri, busy).exit_code == 3
         assert run("once", tmp_path / "nowhere").exit_code == 2
 
+    @pytest.mark.parametrize(
+        ("names", "code"),
+        [
+            (["ConnectionError", "CommitConflict", "Unsupported", "StorageError", "CorruptFile"], 3),
+            (["ConnectionError", "CommitConflict", "Unsupported", "StorageError"], 5),
+            (["ConnectionError", "CommitConflict", "Unsupported"], 7),
+            (["ConnectionError", "CommitConflict"], 4),
+            (["ConnectionError", "UsageError"], 1),
+            (["UsageError"], 2),
+        ],
+    )
+    def test_exit_codes_of_several_tables_have_an_order(self, names: list[str], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        def open_table(name: str, **given: Any) -> Any:
+            raise getattr(maintainer, name, ConnectionError)("no")
+
+        monkeypatch.setattr("maintainer.api.table.open_table", open_table)
+        assert run("once", *names).exit_code == run("once", *reversed(names)).exit_code == code
+
     def test_a_defect_is_the_failure_of_its_table_alone(self, busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         other = make_table(tmp_path / "other")
         original = maintenance.load_state
@@ -359,14 +377,6 @@ class TestErrors:
 
     def test_a_name_needs_a_warehouse(self) -> None:
         assert "needs a warehouse" in refused(2, "files", "db.t")
-
-    @pytest.mark.parametrize("name", ["me_agg", "append_only", "types_orc", "postpone"])
-    def test_tables_outside_of_the_scope_are_refused_by_what_is_wrong(self, name: str) -> None:
-        directory = java_case(name).directory
-        for command in ("once", "compact", "plan"):
-            result = run(command, directory)
-            assert result.exit_code == 7
-            assert "cannot be maintained" in result.stderr
 
     def test_options_must_be_pairs_and_may_not_change_what_the_files_mean(self, busy: Path) -> None:
         assert "--option 'x'" in refused(2, "files", busy, "--option", "x")

@@ -129,6 +129,7 @@ def test_a_retyped_column(table: Path, whole: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "name"),
     [
+        ("me_agg", "merge-engine = aggregation"),
         ("append_only", "no primary key"),
         ("postpone", "bucket = -2"),
         ("types_orc", "file.format = orc"),
