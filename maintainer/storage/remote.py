@@ -11,7 +11,7 @@ from io import BytesIO
 from types import TracebackType
 from typing import Any, BinaryIO, cast
 
-from maintainer.errors import CorruptFile, Unsupported, UsageError
+from maintainer.errors import CorruptFile, StorageError, Unsupported, UsageError
 from maintainer.storage.storage import Entry, OutcomeUnknown, Storage, check_path
 
 _EXCLUSIVE_CREATE = frozenset({"s3", "s3a"})
@@ -30,6 +30,8 @@ class RemoteStorage(Storage):
             self._fs, base = fsspec.core.url_to_fs(uri, **storage_options)
         except (ImportError, ValueError) as error:
             raise UsageError(f"{uri}: {error}") from error
+        except OSError as error:  # Arrow's says where it looked for a JVM, a hundred times
+            raise StorageError(f"{uri}: cannot open: {(error.strerror or str(error))[:200]}") from error
         self._base = base.rstrip("/")
 
     def _path(self, path: str) -> str:

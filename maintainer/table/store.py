@@ -13,12 +13,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
-from maintainer.errors import CorruptFile, CorruptTable, MissingFile, NotATable, Unsupported, UsageError
+from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, NotATable, Unsupported, UsageError
 from maintainer.format import schema_json, snapshot_json
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.layout import Layout, check_file_name
-from maintainer.storage.storage import Storage, join_uri
+from maintainer.storage.storage import Entry, Storage, join_uri
 from maintainer.table.manifests import Manifests
 from maintainer.table.options import TableOptions
 
@@ -41,6 +41,9 @@ class TableStore:
         self._schemas: dict[int, TableSchema] = {}
         self._layout: Layout | None = None
         self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<TableStore {self.name}>"
 
     @property
     def uri(self) -> str:
@@ -230,7 +233,7 @@ def open_store(
     branch = check_branch(branch)
     store = TableStore(Storage.open(uri, storage_options), branch, options)
     if not store.schema_ids():
-        raise NotATable(_why_not_a_table(store, uri_or_name, warehouse))
+        raise NotATable(_why_not_a_table(store, uri_or_name, warehouse, storage_options))
     check_dynamic_options(store.schema(store.schema_ids()[-1]), store.dynamic_options)
     return store
 
@@ -310,14 +313,23 @@ def _decode(storage: Storage, path: str, decode: Callable[[bytes], T]) -> T:
         raise Unsupported(f"{storage.display(path)}: {error}") from None
 
 
-def _why_not_a_table(store: TableStore, given: str, warehouse: str | None) -> str:
+def _why_not_a_table(store: TableStore, given: str, warehouse: str | None, storage_options: Mapping[str, object] | None) -> str:
     message = f"{store.name}: not a Paimon table: there is no {store._paths.schema_directory}/schema-<id>"
     if store.branch is not None:
-        return message
+        branches = [other.branch for other in store.on_every_branch()[1:] if other.branch is not None]
+        return f"{message}; the branches are: {', '.join(branches) or 'only main'}"
     members = [entry.name for entry in store.storage.list("")]
+    directory, _, name = store.uri.rpartition("/")
+    beside = {entry.name: entry for entry in _listed(directory, storage_options)}
     if not members:
-        message += "; the directory does not exist or is empty"
-    elif any(name.endswith(".db") for name in members):
+        if name not in beside:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, beside, n=1)
+            message += "; there is no such directory" + (f", did you mean {join_uri(directory, close[0])}?" if close else "")
+        else:
+            message += "; the directory is empty" if beside[name].is_directory else "; this is a file"
+    elif any(member.endswith(".db") for member in members):
         message += "; this is a warehouse, its tables are named by db.t with the warehouse, or by <warehouse>/<db>.db/<table>"
     elif store.uri.endswith(".db"):
         message += f"; this is a database with {', '.join(members[:5])}"
@@ -325,6 +337,16 @@ def _why_not_a_table(store: TableStore, given: str, warehouse: str | None) -> st
         message += "; it is a Delta table"
     elif "metadata" in members:
         message += "; it looks like an Iceberg table"
-    if warehouse is None and "/" not in given and _TABLE_NAME.fullmatch(given):
+    elif "schema" in beside:
+        message += f"; the table may be {directory}"
+    if warehouse is None and not members and name not in beside and "/" not in given and _TABLE_NAME.fullmatch(given):
         message += "; a name like db.t needs a warehouse"
     return message
+
+
+def _listed(directory: str, storage_options: Mapping[str, object] | None) -> list[Entry]:
+    """What a directory holds, where one may look."""
+    try:
+        return Storage.open(directory, storage_options).list("") if directory else []
+    except MaintainerError:
+        return []

@@ -4,6 +4,7 @@ import os
 import threading
 from pathlib import Path
 
+import fsspec.core
 import pyarrow as pa
 import pytest
 
@@ -202,3 +203,12 @@ class TestStoresOfFsspec:
     def test_an_unknown_scheme_is_a_usage_error(self) -> None:
         with pytest.raises(UsageError, match="nothing-like-it"):
             Storage.open("nothing-like-it://x")
+
+    def test_a_library_that_cannot_start_is_a_short_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError("Unable to load libjvm" + " here and there" * 1000)
+
+        monkeypatch.setattr(fsspec.core, "url_to_fs", fail)
+        with pytest.raises(StorageError, match=r"^hdfs://x/t: cannot open: Unable to load libjvm") as caught:
+            Storage.open("hdfs://x/t")
+        assert len(str(caught.value)) < 300

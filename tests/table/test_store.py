@@ -45,12 +45,16 @@ class TestOpening:
     @pytest.mark.parametrize(
         ("make", "place", "says"),
         [
-            ([], "nothing", "does not exist or is empty"),
+            ([], "nothing", "there is no such directory$"),
+            (["wh/a.db/orders/schema/schema-0"], "wh/a.db/order", r"there is no such directory, did you mean .*/wh/a\.db/orders\?"),
+            (["x/y/z"], "x/y/z", "this is a file"),
+            (["t/schema/schema-0", "t/bucket-0/data-0.parquet"], "t/bucket-0", "the table may be .*/t$"),
             (["wh/a.db/t/schema/schema-0"], "wh", "this is a warehouse"),
             (["wh/a.db/t/schema/schema-0"], "wh/a.db", "this is a database with t"),
             (["x/_delta_log/0.json"], "x", "Delta"),
             (["x/metadata/v1.json"], "x", "Iceberg"),
             (["x/schema/schema-0.tmp"], "x", "not a Paimon table"),
+            ([], "empty", "the directory is empty"),
         ],
     )
     def test_what_is_not_a_table(self, tmp_path: Path, make: list[str], place: str, says: str) -> None:
@@ -58,9 +62,18 @@ class TestOpening:
             path = tmp_path / name
             path.parent.mkdir(parents=True)
             path.write_text("")
+        (tmp_path / "empty").mkdir()
         with pytest.raises(NotATable, match=says) as caught:
             open_store(str(tmp_path / place))
         assert caught.value.exit_code == 2 and str(tmp_path / place) in str(caught.value)
+
+    def test_a_branch_that_is_not_there(self, tmp_path: Path) -> None:
+        create_store(str(tmp_path / "t"), builders.schema())
+        with pytest.raises(NotATable, match=r"the branches are: only main$"):
+            open_store(str(tmp_path / "t"), branch="dev")
+        (tmp_path / "t/branch/branch-test/schema").mkdir(parents=True)
+        with pytest.raises(NotATable, match=r"the branches are: test$"):
+            open_store(str(tmp_path / "t"), branch="dev")
 
     def test_a_name_without_a_warehouse(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
