@@ -101,12 +101,14 @@ class _Planner:
         for spec in self.request.partitions or ():
             for name in spec:
                 if name not in self.schema.partition_keys:
-                    keys = ", ".join(self.schema.partition_keys) or "there are none"
-                    raise UsageError(f"{self.table_name}: {name!r} is no partition column; the partition columns are: {keys}")
+                    keys = ", ".join(self.schema.partition_keys)
+                    there = f"the partition columns are {keys}" if keys else "the table has no partitions"
+                    raise UsageError(f"{self.table_name}: {name!r} is no partition column; {there}")
         for column in self.request.columns or ():
             if column not in {definition.column for definition in self.definitions}:
-                columns = ", ".join(definition.column for definition in self.definitions) or "there are none"
-                raise UsageError(f"{self.table_name}: there is no index on {column!r}; indexed columns: {columns}")
+                columns = ", ".join(definition.column for definition in self.definitions)
+                there = f"indexed columns: {columns}" if columns else "the table defines no index"
+                raise UsageError(f"{self.table_name}: there is no index on {column!r}; {there}")
 
     def is_wanted(self, partition: bytes) -> bool:
         """Whether the request is about this partition."""
@@ -140,8 +142,7 @@ class _Planner:
         failed = len(self.request.quarantined)
         if failed:
             return f"no file is to be compacted, {failed} group{'s' * (failed > 1)} could not be built"
-        indexes = f", every group of {len(self.definitions)} index definitions is current" if self.definitions else ""
-        return f"no file is to be compacted{indexes}"
+        return "no file is to be compacted" + (", and every index group is current" if self.definitions else "")
 
     def _plan_compaction(self, bucket: BucketState, levels: Levels, full: bool) -> Work | None:
         options = unit_options(self.table_options, levels.max_level, self.rewrite_append)

@@ -286,11 +286,11 @@ def _kind_findings(schema: TableSchema) -> Iterator[Finding]:
     if not options.deletion_vectors_enabled:
         yield Finding(
             f"deletion-vectors.enabled = {options.get('deletion-vectors.enabled', 'false')}",
-            "without deletion vectors, files would have to be merged while reading",
+            "without deletion vectors, files would have to be merged while reading (new tables: 'deletion-vectors.enabled' = 'true')",
             reading=True,
         )
     if options.bucket == -1:
-        yield Finding("bucket = -1", "tables with dynamic buckets are not supported yet")
+        yield Finding("bucket = -1", "tables with dynamic buckets are not supported yet (new tables: 'bucket' = '<number>')")
     elif options.bucket == -2:
         yield Finding("bucket = -2", "tables that postpone the choice of buckets are not supported yet")
     elif options.bucket <= 0:

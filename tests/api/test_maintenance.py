@@ -99,7 +99,7 @@ class TestReport:
                 assert [level for level, _, _ in table.files()] == [5]
                 continue
             assert (report.outcome, report.snapshot_before, report.snapshot_after) == ("nothing", snapshot, snapshot)
-            assert report.reason == "no file is to be compacted, every group of 2 index definitions is current"
+            assert report.reason == "no file is to be compacted, and every index group is current"
         assert table.maintain(full=True).outcome == "nothing"
         table.check()
 
