@@ -57,15 +57,16 @@ class Manifests:
 
     def lists_of(self, snapshot: Snapshot) -> tuple[tuple[ManifestFileMeta, ...], tuple[ManifestFileMeta, ...]]:
         """The manifests of a snapshot's base list and of its delta list."""
-        named_by = f"snapshot {snapshot.id}"
-        return (
-            self.files_of(snapshot.base_manifest_list, named_by, snapshot.base_manifest_list_size),
-            self.files_of(snapshot.delta_manifest_list, named_by, snapshot.delta_manifest_list_size),
-        )
+        base = self.files_of(snapshot.base_manifest_list, f"snapshot {snapshot.id}", snapshot.base_manifest_list_size)
+        return base, self.delta_of(snapshot)
+
+    def delta_of(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+        """The manifests of a snapshot's delta list."""
+        return self.files_of(snapshot.delta_manifest_list, f"snapshot {snapshot.id}", snapshot.delta_manifest_list_size)
 
     def delta_entries(self, snapshot: Snapshot) -> Iterator[ManifestEntry]:
         """What a snapshot changed, in order."""
-        for meta in self.files_of(snapshot.delta_manifest_list, f"snapshot {snapshot.id}"):
+        for meta in self.delta_of(snapshot):
             yield from self.entries(meta.file_name, snapshot.delta_manifest_list)
 
     def live_entries(self, snapshot: Snapshot) -> dict[FileIdentity, ManifestEntry]:

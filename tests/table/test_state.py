@@ -115,11 +115,10 @@ def test_a_delete_of_what_was_never_added(store: TableStore) -> None:
 def test_the_same_errors_when_only_the_delta_is_applied(store: TableStore) -> None:
     previous = load_state(store, store.snapshot(2))
     other = entry(file_meta("never.parquet"), FileKind.DELETE, total_buckets=2)
-    rewrite(store, "delta manifest", lambda entries: [*entries, other])
-    fresh = TableStore(store.storage)
-    with pytest.raises(CorruptTable, match=r"deletes never\.parquet, which was never added"):
-        load_state(fresh, latest(store), previous)
-    rewrite(store, "delta manifest", lambda entries: [entries[1], entries[1]])
+    rewrite(store, "delta manifest", lambda entries: [*entries[1:], other])
+    with pytest.raises(CorruptTable, match=r"deletes never\.parquet of level 0, which was never added"):
+        load_state(TableStore(store.storage), latest(store), previous)
+    rewrite(store, "delta manifest", lambda entries: [entries[0], entries[0]])
     with pytest.raises(CorruptTable, match=r"adds first\.parquet"):
         load_state(TableStore(store.storage), latest(store), previous)
 
@@ -218,7 +217,7 @@ def test_a_following_snapshot_costs_only_its_new_manifests(store: TableStore, mo
     counting.take()
     following = load_state(opened, latest(store), known)
     delta = latest(store).delta_manifest_list
-    assert len(counting.take()) == 2 and following.snapshot.delta_manifest_list == delta
+    assert len(counting.take()) == 3 and following.snapshot.delta_manifest_list == delta  # both lists, and the manifest
     assert names(following.files()) == names(state(store).files())
     counting.take()
     assert load_state(opened, latest(store), following) == following
@@ -254,6 +253,35 @@ def test_a_state_does_not_lead_over_a_rollback(store: TableStore) -> None:
     append(store, file_meta("another.parquet"))
     following = load_state(TableStore(store.storage), latest(store), known)
     assert names(following.files()) == names(state(store).files())
+
+
+@pytest.mark.parametrize("options", [{}, {"manifest.merge-min-count": "2"}], ids=["plain", "merged"])
+@pytest.mark.parametrize("known_id", [2, 3])
+def test_a_state_does_not_lead_over_a_snapshot_that_was_replaced(tmp_path: Path, known_id: int, options: dict[str, str]) -> None:
+    """A writer that checks and then renames puts its own snapshot 3 over one that snapshot 4 is built on; both added as many files."""
+    store = empty_table(tmp_path, options)
+    append(store, FIRST)
+    append(store, SECOND)
+    ours = append(store, file_meta("ours.parquet"))
+    append(store, file_meta("next.parquet"))
+    built = (store.storage.read("snapshot/snapshot-3"), store.storage.read("snapshot/snapshot-4"))
+    for snapshot_id in (3, 4):
+        store.storage.delete(f"snapshot/snapshot-{snapshot_id}")
+    theirs = append(store, file_meta("theirs.parquet", rows=ours.delta_record_count + 1))
+    known = load_state(store, store.snapshot(known_id))
+    assert theirs.id == 3 and store.storage.create_if_absent("snapshot/snapshot-4", built[1])
+    for start in (known, load_state(store, store.snapshot(1))):
+        files = load_state(TableStore(store.storage), latest(store), start).files()
+        assert {file.file_name for file in files} == {"first.parquet", "second.parquet", "ours.parquet", "next.parquet"}
+
+
+def test_a_step_that_expires_meanwhile_is_no_damage(store: TableStore) -> None:
+    """Its manifests go before its snapshot file does."""
+    known = load_state(store, store.snapshot(1))
+    expired = store.snapshot(2)
+    store.storage.delete(f"manifest/{expired.delta_manifest_list}")
+    opened = TableStore(store.storage)
+    assert names(load_state(opened, latest(store), known).files()) == names(state(store).files())
 
 
 def test_a_state_does_not_lead_backwards_or_over_a_gap(store: TableStore) -> None:
