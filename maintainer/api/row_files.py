@@ -1,14 +1,16 @@
 """Rows in files: Parquet, CSV with a header line, or JSON lines as `maintainer query --json` writes them; a batch at a time.
 
-Columns are named as in the table. Values of CSV and JSON take the form of DESIGN §5 (`maintainer.data.values`): dates as YYYY-MM-DD, bytes
-as base64 in JSON and as plain text in CSV, maps as lists of [key, value]. An empty CSV field is NULL, unless it is quoted.
+Columns are named as in the table; one that is missing is left to the writer, which takes its default value or NULL. Values of CSV and JSON
+take the form of DESIGN §5 (`maintainer.data.values`): dates as YYYY-MM-DD, bytes as base64 in JSON and as plain text in CSV, maps as lists of
+[key, value]. An empty CSV field is NULL, unless it is quoted.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import PurePath
 from typing import Any
@@ -36,7 +38,9 @@ def read_rows(path: str, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         yield from reader(path, schema)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not a text in UTF-8: {error.reason}") from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UsageError(f"{path}: {error}") from None
     except OSError as error:
         raise StorageError(f"{path}: cannot read: {error}") from None
@@ -52,53 +56,87 @@ def _parquet(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
 def _csv(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
     from pyarrow import csv
 
-    nested = [field.name for field in schema.fields if field.type.root in NESTED]
+    names = _csv_header(path)
+    _check_names(path, names, schema, "; the first line of a CSV file names the columns, with commas between them")
+    for name in names:
+        if schema.field(name).type.root in NESTED:
+            raise UsageError(f"{path}: a CSV field cannot hold column {name!r} of type {schema.field(name).type}; use JSON lines or Parquet")
     texts = {field.name: pa.string() for field in schema.fields if field.type.root not in BINARIES} | {
         field.name: pa.binary() for field in schema.fields if field.type.root in BINARIES
     }
     direct = {field.name: to_arrow(field.type) for field in schema.fields if field.type.root in INTEGERS | FLOATS | {TypeRoot.BOOLEAN}}
     options = csv.ConvertOptions(column_types={**texts, **direct}, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
-    with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options) as reader:
-        unfit = [name for name in reader.schema.names if name in nested]
-        if unfit:
-            raise UsageError(
-                f"{path}: a CSV field cannot hold column {unfit[0]!r} of type {schema.field(unfit[0]).type}; use JSON lines or Parquet"
-            )
-        yield from reader
+    try:
+        with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options) as reader:
+            yield from reader
+    except pa.ArrowInvalid as error:
+        conversion = re.match(r"In CSV column #(\d+): (?:CSV conversion error to [^:]*: )?(.*)", str(error), re.DOTALL)
+        if conversion is None or int(conversion[1]) >= len(names):
+            raise
+        name = names[int(conversion[1])]
+        raise UsageError(f"{path}, column {name!r} of type {schema.field(name).type}: {conversion[2]}") from None
+
+
+def _csv_header(path: str) -> list[str]:
+    import csv
+
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        try:
+            names = next(csv.reader(file), [])
+        except csv.Error as error:
+            raise UsageError(f"{path}: {error}") from None
+    if not names:
+        raise UsageError(f"{path}: the first line of a CSV file names the columns, and it is empty")
+    return names
 
 
 def _json_lines(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
     """Python's parser has seen every value already, so it costs little to convert them here; Arrow's cannot read all forms."""
-    fields = {field.name: field for field in schema.fields}
     with open(path, encoding="utf-8") as lines:
         numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
         while block := list(islice(numbered, BATCH_ROWS)):
             rows = [_object(path, number, line) for number, line in block]
             names = list(dict.fromkeys(name for row in rows for name in row))
-            for name in names:
-                if name not in fields:
-                    raise UsageError(f"{path}: the table has no column {name!r}; its columns are {', '.join(fields)}")
-            given = [fields[name] for name in names]
-            columns = [_column(path, [row.get(field.name) for row in rows], field, block[0][0]) for field in given]
+            _check_names(path, names, schema)
+            given = [schema.field(name) for name in names]
+            line_numbers = [number for number, _ in block]
+            columns = [_column(path, [row.get(field.name) for row in rows], field, line_numbers) for field in given]
             yield pa.RecordBatch.from_arrays(columns, schema=pa.schema([value_schema([field]).field(0).with_nullable(True) for field in given]))
+
+
+def _check_names(path: str, names: Iterable[str], schema: TableSchema, hint: str = "") -> None:
+    for name in names:
+        if not schema.has_field(name):
+            raise UsageError(f"{path}: the table has no column {name!r}; its columns are {', '.join(schema.names)}{hint}")
 
 
 def _object(path: str, number: int, line: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
-        raise UsageError(f"{path}, line {number}: no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}, line {number}: no JSON: {getattr(error, 'msg', error)}; every line is an object of its own") from None
     if not isinstance(row, dict):
-        raise UsageError(f"{path}, line {number}: a row must be a JSON object")
+        raise UsageError(f"{path}, line {number}: a row must be a JSON object, one on every line")
     return row
 
 
-def _column(path: str, values: list[Any], field: DataField, first_line: int) -> pa.Array:
+def _column(path: str, values: list[Any], field: DataField, line_numbers: Sequence[int]) -> pa.Array:
     convert = _converter(field.type)
-    try:
+
+    def converted(values: Iterable[Any]) -> pa.Array:
         return to_arrow_array([None if value is None else convert(value) for value in values], field.type)
-    except (ValueError, TypeError, OverflowError, KeyError, UsageError, pa.ArrowException) as error:
-        raise UsageError(f"{path}, from line {first_line} on, column {field.name!r} of type {field.type}: {error}") from None
+
+    problems = (ValueError, TypeError, OverflowError, KeyError, UsageError, pa.ArrowException)
+    try:
+        return converted(values)
+    except problems as error:
+        first = error
+    for number, value in zip(line_numbers, values, strict=True):
+        try:
+            converted([value])
+        except problems as error:
+            raise UsageError(f"{path}, line {number}, column {field.name!r} of type {field.type}: {error}") from None
+    raise UsageError(f"{path}, from line {line_numbers[0]} on, column {field.name!r} of type {field.type}: {first}")
 
 
 def _converter(data_type: DataType) -> Callable[[Any], Any]:
@@ -133,9 +171,12 @@ def _optional(data_type: DataType | None) -> Callable[[Any], Any]:
     return lambda value: None if value is None else convert(value)
 
 
+_EXPECTED: Mapping[type, str] = {int: "a whole number", bool: "true or false", str: "a text", list: "a list", dict: "an object"}
+
+
 def _of(value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"unexpected {value!r}")
+        raise TypeError(f"expected {_EXPECTED[kind]}, not {json.dumps(value, ensure_ascii=False)[:100]}")
     return value
 
 
@@ -153,6 +194,8 @@ def _exact(value: Any, data_type: DataType) -> Any:
         from decimal import Decimal
 
         value = Decimal(value)
+    if isinstance(value, bool | list | dict):
+        raise TypeError(f"unexpected {json.dumps(value, ensure_ascii=False)[:100]}")
     found = place(value, data_type, "")
     if found.side or found.value is None:
         raise ValueError(f"{value!r} is no value of this type")

@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 from maintainer.errors import UsageError
 
+_CANNOT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
 
 def cast(array: pa.Array, target: pa.DataType, where: str) -> pa.Array:
     """The array as the target type; `where` is the column, and the path of the member inside it."""
@@ -31,8 +33,32 @@ def cast(array: pa.Array, target: pa.DataType, where: str) -> pa.Array:
         if pa.types.is_nested(target):
             return _cast_nested(array, target, where)
         return _cast_scalar(array, target)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise UsageError(f"column {where!r}: cannot convert {source} to {target}: {error}") from None
+    except _CANNOT as error:
+        what = source if pa.types.is_nested(target) else _first_that_cannot(array, target) or source
+        raise UsageError(f"column {where!r}: cannot convert {what} to {target}: {error}") from None
+
+
+def _first_that_cannot(array: pa.Array, target: pa.DataType) -> str | None:
+    """The first value that cannot be cast; None when it is the type that cannot."""
+    try:
+        _cast_scalar(array.slice(0, 0), target)
+    except _CANNOT:
+        return None
+    start, length = 0, len(array)
+    while length > 1:
+        half = length // 2
+        try:
+            _cast_scalar(array.slice(start, half), target)
+        except _CANNOT:
+            length = half
+        else:
+            start, length = start + half, length - half
+    if _is_text(array.type):
+        return repr(array[start].as_py())[:100]
+    try:
+        return str(array.slice(start, 1).cast(pa.string())[0].as_py())
+    except _CANNOT:
+        return None
 
 
 def holds_forbidden_null(array: pa.Array, field: pa.Field) -> bool:
@@ -87,7 +113,7 @@ def _refuse_changed_numbers(array: pa.Array, result: pa.Array, target: pa.DataTy
         return
     changed_numbers = array.filter(changed)
     if len(changed_numbers):
-        raise pa.ArrowInvalid(f"{changed_numbers[0].as_py()} would change its value")
+        raise pa.ArrowInvalid("the number would change its value")
 
 
 def _cast_nested(array: pa.Array, target: pa.DataType, where: str) -> pa.Array:

@@ -97,8 +97,16 @@ def test_every_amount_of_money_fits_a_decimal(floating: pa.DataType) -> None:
 
 
 def test_a_number_that_would_change_is_shown() -> None:
-    with pytest.raises(UsageError, match=r"cannot convert double to decimal128\(12, 2\): 1.257 would change its value"):
+    with pytest.raises(UsageError, match=r"'c': cannot convert 1.257 to decimal128\(12, 2\)"):
         cast(pa.array([1.1, None, 1.257, 1.258]), pa.decimal128(12, 2), "c")
+    for position in range(7):
+        texts = pa.array(["1"] * position + ["x"] + ["y"] * (6 - position))
+        with pytest.raises(UsageError, match="cannot convert 'x' to int64"):
+            cast(texts, pa.int64(), "c")
+    with pytest.raises(UsageError, match=r"cannot convert 1970-01-01 00:00:00.000000001 to timestamp\[ms\]"):
+        cast(pa.array([0, 1], pa.timestamp("ns")), pa.timestamp("ms"), "c")
+    with pytest.raises(UsageError, match="cannot convert bool to date32"):
+        cast(pa.array([True]), pa.date32(), "c")
 
 
 def test_the_error_names_the_member() -> None:

@@ -70,7 +70,7 @@ def test_a_missing_nullable_column_is_null() -> None:
         ({"id": [None], "n": [1]}, "cannot write null to the non-null column 'id'"),
         ({"id": [1]}, "cannot write null to the non-null column 'n'"),
         ({"id": [1], "n": [None]}, "cannot write null to the non-null column 'n'"),
-        ({"id": [2**40], "n": [1]}, "column 'id': cannot convert int64 to int32"),
+        ({"id": [2**40], "n": [1]}, "column 'id': cannot convert 1099511627776 to int32"),
     ],
 )
 def test_what_cannot_be_written_is_named(columns: dict[str, list[Any]], message: str) -> None:
