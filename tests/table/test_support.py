@@ -8,7 +8,7 @@ import pytest
 
 from maintainer.errors import Unsupported
 from maintainer.model.schema import TableSchema
-from maintainer.model.types import DataField
+from maintainer.model.types import DataField, DataType
 from maintainer.table import support
 from maintainer.table.support import (
     ACTED_ON,
@@ -196,6 +196,39 @@ def test_retyped_columns_between_schemas_of_live_files() -> None:
     deeper = builders.schema({"id": "INT", "v": "INT", "r": "ROW<a STRING>"}, options=GOOD)
     with pytest.raises(Unsupported, match="column r"):
         check_maintainable(old, [deeper])
+
+
+MEMBERS = [
+    ("ROW<a INT, b STRING>", "ROW<b STRING, c DATE>", [1, 2], [2, 3], True),
+    ("ROW<a INT, b STRING>", "ROW<x INT, a STRING>", [1, 2], [1, 2], True),
+    ("ROW<a INT, b STRING>", "ROW<a STRING, b STRING>", [1, 2], [3, 2], True),
+    ("ROW<a INT>", "ROW<a BIGINT>", [1], [1], False),
+    ("ROW<a VARCHAR(3)>", "ROW<a VARCHAR(4)>", [1], [1], False),
+]
+
+
+@pytest.mark.parametrize("around", ["{}", "ARRAY<{}>", "MAP<STRING, {}>", "ARRAY<MAP<INT, {}>>"])
+@pytest.mark.parametrize(("before", "after", "ids", "later_ids", "fine"), MEMBERS)
+def test_members_of_rows_come_and_go_like_columns(
+    before: str, after: str, ids: list[int], later_ids: list[int], fine: bool, around: str
+) -> None:
+    def schema(text: str, member_ids: list[int], schema_id: int) -> TableSchema:
+        made = builders.schema({"id": "INT", "r": around.format(text)}, options=GOOD, schema_id=schema_id)
+        return replace(made, fields=(made.fields[0], replace(made.fields[1], type=numbered(made.fields[1].type, member_ids))))
+
+    old, new = schema(before, ids, 0), schema(after, later_ids, 1)
+    if fine:
+        check_maintainable(new, [old, new])
+    else:
+        with pytest.raises(Unsupported, match="column r: files of schema 0"):
+            check_maintainable(new, [old, new])
+
+
+def numbered(data_type: DataType, ids: list[int]) -> DataType:
+    """The type with these ids for the members of its only ROW."""
+    if data_type.element is not None:
+        return replace(data_type, element=numbered(data_type.element, ids))
+    return replace(data_type, fields=tuple(replace(field, id=number) for field, number in zip(data_type.fields, ids, strict=True)))
 
 
 def test_an_unknown_option_is_refused_until_the_user_vouches_for_it() -> None:
