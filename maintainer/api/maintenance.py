@@ -23,7 +23,7 @@ from typing import Any
 import structlog
 
 from maintainer.commit.committer import CommitOutcome, Committer
-from maintainer.errors import CommitStateUnknown, MaintainerError
+from maintainer.errors import CommitStateUnknown, MaintainerError, MissingFile
 from maintainer.maintain.execute import Progress, execute
 from maintainer.maintain.plan import PlanRequest, plan_table
 from maintainer.maintain.reclaim import abort, abort_all
@@ -32,7 +32,7 @@ from maintainer.model.report import Entry
 from maintainer.model.schema import TableSchema
 from maintainer.model.work import IndexFailure, Plan, Result, Work
 from maintainer.table.options import TableOptions
-from maintainer.table.state import TableState, load_state
+from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_table
 
@@ -151,13 +151,18 @@ class _Pass:
             reason = plan.idle_reason
             if not plan.work:
                 break
-            results = self._execute(plan, schema)
-            outcome = self._commit(committer, results)
+            try:
+                results = self._execute(plan, schema)
+                outcome = self._commit(committer, results)
+            except MissingFile as error:
+                if not self._is_outdated(plan):
+                    raise
+                results, outcome = [], CommitOutcome(conflicts=dict.fromkeys((work.bucket.key for work in plan.work), str(error)))
+            progressed = self._account(plan, results, outcome)
             lost = lost + 1 if outcome.conflicts else 0
             if lost > MOST_CONFLICTS:
                 reason = next(iter(outcome.conflicts.values()))
                 break
-            progressed = self._account(plan, results, outcome)
             if not outcome.conflicts and not (self.repeat and progressed and rounds < MOST_ROUNDS):
                 break
             if lost:
@@ -240,6 +245,15 @@ class _Pass:
             self._event("pass.conflict", bucket=key.bucket, reason=reason)
         return outcome
 
+    def _is_outdated(self, plan: Plan) -> bool:
+        """Whether files that a plan reads are not the table's any more: somebody else compacted them, and they may have expired."""
+        state = load_latest(self.store)
+        for work in plan.work:
+            bucket = work.bucket if state is None else state.bucket(work.bucket.key)
+            if bucket.deletion_file != work.bucket.deletion_file or not set(work.bucket.files) <= set(bucket.files):
+                return True
+        return state is None
+
     def _account(self, plan: Plan, results: Sequence[Result], outcome: CommitOutcome) -> bool:
         """Add up what was committed; whether another round may find something else to do."""
         committed = [result for result in results if result.message.bucket_key not in outcome.conflicts]
@@ -270,11 +284,9 @@ def _load(store: TableStore, previous: TableState | None) -> tuple[TableSchema, 
     """The latest schema and state (None: no snapshot); `Unsupported` when the table is not one that is maintained."""
     schema = store.latest_schema()
     check_table(store, schema)
-    snapshot = store.latest_snapshot()
-    if snapshot is None:
-        return schema, None
-    state = load_state(store, snapshot, previous, schema)
-    check_table(store, schema, state)
+    state = load_latest(store, previous, schema)
+    if state is not None:
+        check_table(store, schema, state)
     return schema, state
 
 

@@ -192,10 +192,9 @@ class Table:
         return diagnose(self.store)
 
     def _state(self) -> TableState | None:
-        from maintainer.table.state import load_state
+        from maintainer.table.state import load_latest
 
-        snapshot = self.store.latest_snapshot()
-        return None if snapshot is None else load_state(self.store, snapshot)
+        return load_latest(self.store)
 
     def _check_definition(self, column: str | None) -> None:
         from maintainer.index.definition import definitions

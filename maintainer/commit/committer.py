@@ -37,7 +37,7 @@ from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import CommitKind, Snapshot
 from maintainer.model.work import Result
 from maintainer.table.options import TableOptions
-from maintainer.table.state import TableState, load_state
+from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
 
 log = structlog.get_logger(__name__)
@@ -135,10 +135,10 @@ class Committer:
             started = time.monotonic()
             for retry in range(options.commit_max_retries + 1):
                 try:
-                    latest = store.latest_snapshot()
-                    self._state = None if latest is None else load_state(store, latest, self._state, schema)
+                    self._state = load_latest(store, self._state, schema)
                     changes = check(self._state, schema, changes)
                     if changes:
+                        latest = None if self._state is None else self._state.snapshot
                         self._strict_mode.check(latest, {change.bucket.partition for change in changes})
                 except BaseException:
                     attempts.discard()

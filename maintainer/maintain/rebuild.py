@@ -80,8 +80,9 @@ def rebuild_groups(
         if not plan.sources:
             continue
         total = sum(rows for _, rows in plan.sources)
+        read: list[int] = []
         try:
-            column = _column(definition, [files[name] for name, _ in plan.sources], open_file, was_read)
+            column = _column(definition, [files[name] for name, _ in plan.sources], open_file, read.append)
             built = family.family(definition.family).build(column, definition, total)
             if built.row_count != total:
                 raise ValueError(f"the payload covers {built.row_count} rows, the level has {total}")
@@ -92,6 +93,7 @@ def rebuild_groups(
         except Exception as error:  # whatever a family stumbles over concerns its own group alone
             log.warning("index.failed", bucket=state.bucket, column=definition.column, level=plan.level, error=str(error))
             failures.append(IndexFailure(definition.column, plan.level, f"{type(error).__name__}: {error}"))
+        was_read(sum(read))  # may raise to stop the work, which is no failure of the group
     return GroupChanges(tuple(added), tuple(_distinct(removed)), tuple(failures))
 
 

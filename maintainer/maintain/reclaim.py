@@ -17,7 +17,7 @@ import structlog
 from maintainer.errors import MaintainerError, StorageError
 from maintainer.model.commit import CommitMessage
 from maintainer.model.work import Result
-from maintainer.table.state import TableState, load_state
+from maintainer.table.state import SnapshotExpired, TableState, load_state
 from maintainer.table.store import TableStore
 
 log = structlog.get_logger(__name__)
@@ -92,7 +92,10 @@ def names_in_use(store: TableStore, after: int = 0) -> set[str]:
     state: TableState | None = None
     snapshots = [store.find_snapshot(snapshot_id) for snapshot_id in store.snapshot_ids() if snapshot_id > after]
     for snapshot in (*filter(None, snapshots), *map(store.tag, store.tag_names())):
-        state = load_state(store, snapshot, state)
+        try:
+            state = load_state(store, snapshot, state)
+        except SnapshotExpired:
+            continue
         for bucket in state.buckets.values():
             deletions = () if bucket.deletion_file is None else (bucket.deletion_file,)
             names.update(file.file_name for file in (*deletions, *bucket.payloads, *bucket.other_index_files))

@@ -27,6 +27,10 @@ MAX_STEPS = 100
 """Deltas that are applied one after the other before reading the whole state is taken to be cheaper."""
 
 
+class SnapshotExpired(MaintainerError):
+    """A snapshot went away while it was read."""
+
+
 @dataclass(frozen=True)
 class TableState:
     """All buckets of a snapshot that hold data files or index files."""
@@ -61,7 +65,7 @@ def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | Non
             indexes = _index_files(store, snapshot, bool(schema.primary_keys))
     except MissingFile as error:
         if store.find_snapshot(snapshot.id) is None and not _is_tagged(store, snapshot):
-            raise MaintainerError(f"{store.name}: snapshot {snapshot.id} expired while it was read; try again") from error
+            raise SnapshotExpired(f"{store.name}: snapshot {snapshot.id} expired while it was read; try again") from error
         raise
     default_buckets = max(store.options(schema).bucket, 0)
     buckets = dict(files)
@@ -69,6 +73,20 @@ def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | Non
         bucket = buckets.get(key) or BucketState(key.partition, key.bucket, default_buckets, ())
         buckets[key] = replace(bucket, deletion_file=deletion_file, payloads=payloads, other_index_files=others)
     return TableState(snapshot, schema, buckets)
+
+
+def load_latest(store: TableStore, previous: TableState | None = None, schema: TableSchema | None = None) -> TableState | None:
+    """The state of the latest snapshot, None when there is none. One that expires while it is read is not the latest any more."""
+    for last_try in (False, False, True):
+        snapshot = store.latest_snapshot()
+        if snapshot is None:
+            break
+        try:
+            return load_state(store, snapshot, previous, schema)
+        except MaintainerError:
+            if last_try or store.latest_snapshot() == snapshot:
+                raise
+    return None
 
 
 _Indexes = tuple[IndexFileMeta | None, tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]

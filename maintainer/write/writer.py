@@ -27,7 +27,7 @@ from maintainer.model.commit import CommitMessage
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.snapshot import Snapshot
-from maintainer.table.state import TableState, load_state
+from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_table
 from maintainer.write import rows
@@ -162,8 +162,7 @@ class Writer:
     def _current_state(self) -> TableState | None:
         """The table as of now; asked once for each commit, so that numbers follow those of other writers."""
         if not self._state_is_current:
-            snapshot = self._store.latest_snapshot()
-            self._state = None if snapshot is None else load_state(self._store, snapshot, self._state, self._schema)
+            self._state = load_latest(self._store, self._state, self._schema)
             check_table(self._store, self._schema, self._state)
             self._total_buckets = {} if self._state is None else {key.partition: b.total_buckets for key, b in self._state.buckets.items()}
             self._state_is_current = True

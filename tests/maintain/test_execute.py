@@ -444,6 +444,30 @@ class TestFailure:
             execute(plan, plan.work[0], example.store, example.table.schema, MEMORY, stop)
         assert example.paths() == before
 
+    def test_it_may_do_so_at_any_time(self, example: SmallTable) -> None:
+        """Also while a group is built, where other errors concern the group alone."""
+        write_example(example)
+        before = example.paths()
+        plan = planned(example, full=True)
+        calls: list[int] = []
+        execute(plan, plan.work[0], example.store, example.table.schema, MEMORY, lambda work, size: calls.append(size))
+        for path in example.paths() - before:
+            Path(example.path, path).unlink()
+
+        class Enough(Exception):
+            pass
+
+        def stop(work: Work, size: int) -> None:
+            left.pop()
+            if not left:
+                raise Enough
+
+        for number in range(1, len(calls) + 1):
+            left = [0] * number
+            with pytest.raises(Enough):
+                execute(plan, plan.work[0], example.store, example.table.schema, MEMORY, stop)
+            assert example.paths() == before
+
     def test_a_plan_of_another_schema_is_refused(self, example: SmallTable) -> None:
         example.write({2: 12})
         plan = replace(planned(example), schema_id=3)

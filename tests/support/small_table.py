@@ -51,12 +51,7 @@ class SmallTable:
             if dead:
                 writer.delete(pa.table([pa.array(dead, pa.int32())], names=["id"]))
             if whole:
-                arrays = [
-                    pa.array(whole.keys(), pa.int32()),
-                    pa.array([value for value, _ in whole.values()], pa.int64()),
-                    pa.array([text for _, text in whole.values()], pa.string()),
-                ]
-                writer.write(pa.table(arrays, names=["id", "v", "s"]))
+                writer.write(arrow_of(whole))
             snapshot = writer.commit()
         for key in dead:
             self.rows.pop(key, None)
@@ -117,6 +112,16 @@ class SmallTable:
         assert all(one.ratio == 1.0 for one in coverage.definitions)
         verified = self.table.verify(deep=True)
         assert verified.ok, verified.problems
+
+
+def arrow_of(rows: Mapping[int, tuple[int | None, str | None]]) -> pa.Table:
+    """Rows as the writer takes them."""
+    arrays = [
+        pa.array(rows.keys(), pa.int32()),
+        pa.array([value for value, _ in rows.values()], pa.int64()),
+        pa.array([text for _, text in rows.values()], pa.string()),
+    ]
+    return pa.table(arrays, names=["id", "v", "s"])
 
 
 def named(options: Mapping[str, str]) -> dict[str, str]:

@@ -21,10 +21,10 @@ from typing import Any, BinaryIO, TypeVar
 import pyarrow as pa
 
 from maintainer.errors import MissingFile, StorageError
-from maintainer.model.files import DataFileMeta
+from maintainer.model.snapshot import Snapshot
 from maintainer.storage.local import LocalStorage
 from maintainer.storage.storage import Entry, OutcomeUnknown
-from maintainer.table.state import TableState, load_state
+from maintainer.table.state import load_state
 from maintainer.table.store import TableStore
 
 T = TypeVar("T")
@@ -153,22 +153,23 @@ def _short(answer: T) -> T:
 
 
 def referenced(store: TableStore) -> set[str]:
-    """Every file that a snapshot, a tag or the table itself needs, without the hints."""
-    needed = {f"schema/schema-{n}" for n in store.schema_ids()}
-    state: TableState | None = None
-    for snapshot_id in store.snapshot_ids():
-        snapshot = store.snapshot(snapshot_id)
-        state = load_state(store, snapshot, state)
-        lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-        manifests = [meta.file_name for name in lists for meta in store.manifests.files_of(name, "test")]
-        needed.add(f"snapshot/snapshot-{snapshot_id}")
-        needed |= {f"manifest/{name}" for name in (*lists, *manifests, *filter(None, [snapshot.index_manifest]))}
-        for bucket in state.buckets.values():
-            data: tuple[DataFileMeta, ...] = bucket.files
-            needed |= {store.layout.data_file_path(bucket.partition, bucket.bucket, file) for file in data}
-            index = (*bucket.payloads, *bucket.other_index_files, *filter(None, [bucket.deletion_file]))
-            needed |= {store.layout.index_file_path(file) for file in index}
+    """Every file that a snapshot or the table itself needs, without the hints."""
+    needed = {f"schema/schema-{number}" for number in store.schema_ids()}
+    for number in store.snapshot_ids():
+        needed |= {f"snapshot/snapshot-{number}", *named_by(store, store.snapshot(number))}
     return needed
+
+
+def named_by(store: TableStore, snapshot: Snapshot) -> set[str]:
+    """Manifests, data and index files of a snapshot."""
+    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+    manifests = [meta.file_name for metas in store.manifests.lists_of(snapshot) for meta in metas]
+    named = {f"manifest/{name}" for name in (*lists, *manifests, *filter(None, [snapshot.index_manifest]))}
+    for bucket in load_state(store, snapshot).buckets.values():
+        named |= {store.layout.data_file_path(bucket.partition, bucket.bucket, file) for file in bucket.files}
+        index = (*bucket.payloads, *bucket.other_index_files, *filter(None, [bucket.deletion_file]))
+        named |= {store.layout.index_file_path(file) for file in index}
+    return named
 
 
 def files_below(path: str) -> set[str]:

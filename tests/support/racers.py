@@ -1,0 +1,132 @@
+"""Processes that work on one `SmallTable` at the same time: `python -m tests.support.racers ROLE TABLE SECONDS SEED`.
+
+| writer             | writes and deletes keys of its own (id mod 4 = seed) and ends with a line of JSON: its live rows                   |
+| writer_of_pypaimon | the same with pypaimon, without deletes                                                                            |
+| renamer            | a writer that publishes as Java does on local disks: looks whether a snapshot is there, then renames its own to it |
+| maintainer         | one pass after the other, some of them full                                                                        |
+| reader             | scans with and without indexes: no key twice, every `s` that of its `v`                                            |
+| expirer            | keeps the latest snapshot only, and nothing that only the others name                                              |
+
+Any error ends the process with a traceback and a code; being too slow for a snapshot that expired, or too unlucky in races, is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+
+import maintainer
+from maintainer.api.table import Table
+from maintainer.storage.local import LocalStorage
+from maintainer.table.state import SnapshotExpired
+from maintainer.table.store import TableStore, open_store
+from tests.support.small_table import arrow_of
+from tests.support.striking_storage import named_by
+
+
+class RenamingStorage(LocalStorage):
+    """Publishes by check-then-replace, and sometimes the process is not running in between."""
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        if self.exists(path):
+            return False
+        self.replace(f"{path}.mine", data)
+        if self.exists(path):
+            self.delete(f"{path}.mine")
+            return False
+        if Random().random() < 0.3:
+            time.sleep(0.003)
+        os.replace(self._path(f"{path}.mine"), self._path(path))
+        return True
+
+
+def write(table: Table, end: float, seed: int, deletes: bool = True) -> None:
+    random, rows = Random(seed), {}
+    while time.time() < end:
+        keys = {4 * random.randrange(300) + seed for _ in range(random.choice([1, 5, 40]))}
+        dead = [key for key in keys if deletes and random.random() < 0.2]
+        written = {key: random.randrange(10**6) for key in keys.difference(dead)}
+        with table.writer() as writer:
+            if dead:
+                writer.delete(pa.table([pa.array(dead, pa.int32())], names=["id"]))
+            if written:
+                writer.write(arrow_of({key: (value, f"s{value % 7}") for key, value in written.items()}))
+        for key in dead:
+            rows.pop(key, None)
+        rows |= written
+        time.sleep(random.choice([0, 0.01, 0.05]))
+    print(json.dumps(rows))
+
+
+def write_with_pypaimon(path: str, end: float, seed: int) -> None:
+    from tests.peers.readers import pypaimon_table
+
+    random, rows, table = Random(seed), {}, pypaimon_table(Path(path))
+    while time.time() < end:
+        written = {4 * random.randrange(300) + seed: random.randrange(10**6) for _ in range(random.choice([1, 5, 40]))}
+        builder = table.new_batch_write_builder()
+        writer, commit = builder.new_write(), builder.new_commit()
+        data = arrow_of({key: (value, f"s{value % 7}") for key, value in written.items()})
+        writer.write_arrow(data.cast(pa.schema([data.schema.field(0).with_nullable(False), *list(data.schema)[1:]])))
+        commit.commit(writer.prepare_commit())
+        writer.close()
+        commit.close()
+        rows |= written
+    print(json.dumps(rows))
+
+
+def maintain(table: Table, end: float, seed: int) -> None:
+    random = Random(seed)
+    while time.time() < end:
+        table.maintain(full=random.random() < 0.1)
+        time.sleep(random.choice([0, 0.02]))
+
+
+def read(table: Table, end: float) -> None:
+    count = 0
+    while time.time() < end:
+        with suppress(SnapshotExpired):
+            rows = table.scan(where="v >= 0", use_index=bool(count % 2)).to_arrow().to_pydict()
+            assert len(set(rows["id"])) == len(rows["id"])
+            assert all(text == f"s{value % 7}" for value, text in zip(rows["v"], rows["s"], strict=True))
+        count += 1
+
+
+def expire(path: str, end: float) -> None:
+    while time.time() < end:
+        store = open_store(path)
+        *old, _ = store.snapshot_ids() or (0,)
+        doomed = {name for number in old for name in named_by(store, store.snapshot(number))}
+        kept = {name for number in store.snapshot_ids() if number not in old for name in named_by(store, store.snapshot(number))}
+        for name in [*sorted(doomed - kept), *(f"snapshot/snapshot-{number}" for number in old)]:  # buckets, index, manifests, snapshots
+            store.storage.delete(name)
+        time.sleep(0.05)
+
+
+def main(role: str, path: str, seconds: str, seed: str) -> None:
+    end = time.time() + float(seconds)
+    table = maintainer.open_table(path)
+    match role:
+        case "writer":
+            write(table, end, int(seed))
+        case "writer_of_pypaimon":
+            write_with_pypaimon(path, end, int(seed))
+        case "renamer":
+            write(Table(TableStore(RenamingStorage(path))), end, int(seed), deletes=False)
+        case "maintainer":
+            maintain(table, end, int(seed))
+        case "reader":
+            read(table, end)
+        case "expirer":
+            expire(path, end)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
