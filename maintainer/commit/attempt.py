@@ -43,6 +43,8 @@ class Attempts:
         self._writer = ManifestWriter(store.storage, store.layout, schema.partition_types, self._options)
         self._merged: Merged | None = None
         self._base: Sequence[ManifestFileMeta] = ()
+        self.was_replaced = False
+        """Whether an attempt was published that is not the table's snapshot any more: others may have built on it."""
 
     def prepare(self, state: TableState | None, changes: Sequence[BucketChange]) -> Snapshot:
         """The next snapshot on top of a state; everything that it names is durable. An error leaves nothing behind."""
@@ -61,8 +63,9 @@ class Attempts:
         self._delete_except(self._merged.created if self._merged else ())
 
     def replaced(self) -> None:
-        """The last attempt was published, and somebody may have built on it, but it is not the table's snapshot any more."""
+        """The last attempt was published, but it is not the table's snapshot any more; its files stay."""
         self._writer.created = []
+        self.was_replaced = True
 
     def won(self) -> None:
         """The last attempt is published: left over is only what was merged for an earlier one and did not fit this one."""

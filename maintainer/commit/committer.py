@@ -130,34 +130,44 @@ class Committer:
             return None
         with self._lock:
             store, schema = self._store, self._store.latest_schema()
-            options = store.options(schema)
             attempts = Attempts(store, schema, kind, self.user, properties)
-            started = time.monotonic()
-            for retry in range(options.commit_max_retries + 1):
-                try:
-                    self._state = load_latest(store, self._state, schema)
-                    changes = check(self._state, schema, changes)
-                    if changes:
-                        latest = None if self._state is None else self._state.snapshot
-                        self._strict_mode.check(latest, {change.bucket.partition for change in changes})
-                except BaseException:
-                    attempts.discard()
+            try:
+                return self._attempt(attempts, store.options(schema), schema, changes, check)
+            except MaintainerError as error:
+                if not attempts.was_replaced:
                     raise
-                if not changes:
-                    attempts.discard()
-                    return None
-                snapshot = attempts.prepare(self._state, changes)
-                if self._publish(snapshot, attempts, options):
-                    log.info("commit.published", table=store.name, snapshot=snapshot.id, kind=str(kind), buckets=len(changes), retries=retry)
-                    return snapshot
-                log.info("commit.lost-race", table=store.name, snapshot=snapshot.id, retries=retry)
-                if retry == options.commit_max_retries:
-                    break
-                if options.commit_timeout is not None and time.monotonic() - started > options.commit_timeout:
-                    break
-                time.sleep(retry_wait(options, retry))
-            attempts.discard()
-            raise _LostEveryRace(f"{store.name}: other commits came first {retry + 1} times in {time.monotonic() - started:.1f} s; gave up")
+                raise CommitStateUnknown(f"{store.name}: a snapshot was published, another writer replaced it, and now: {error}") from error
+
+    def _attempt(
+        self, attempts: Attempts, options: TableOptions, schema: TableSchema, changes: Sequence[BucketChange], check: Check
+    ) -> Snapshot | None:
+        store, started = self._store, time.monotonic()
+        for retry in range(options.commit_max_retries + 1):
+            try:
+                self._state = load_latest(store, self._state, schema)
+                changes = check(self._state, schema, changes)
+                if changes:
+                    latest = None if self._state is None else self._state.snapshot
+                    self._strict_mode.check(latest, {change.bucket.partition for change in changes})
+            except BaseException:
+                attempts.discard()
+                raise
+            if not changes:
+                attempts.discard()
+                return None
+            snapshot = attempts.prepare(self._state, changes)
+            if self._publish(snapshot, attempts, options):
+                kind, buckets = str(snapshot.commit_kind), len(changes)
+                log.info("commit.published", table=store.name, snapshot=snapshot.id, kind=kind, buckets=buckets, retries=retry)
+                return snapshot
+            log.info("commit.lost-race", table=store.name, snapshot=snapshot.id, retries=retry)
+            if retry == options.commit_max_retries:
+                break
+            if options.commit_timeout is not None and time.monotonic() - started > options.commit_timeout:
+                break
+            time.sleep(retry_wait(options, retry))
+        attempts.discard()
+        raise _LostEveryRace(f"{store.name}: other commits came first {retry + 1} times in {time.monotonic() - started:.1f} s; gave up")
 
     def _publish(self, snapshot: Snapshot, attempts: Attempts, options: TableOptions) -> bool:
         """Whether the snapshot is the table's now. Where that cannot be learned, nothing is deleted."""
@@ -177,7 +187,6 @@ class Committer:
             return False
         if outcome is Outcome.REPLACED:
             attempts.replaced()
-            self._state = None  # the snapshots after it may be built on ours, and then their deltas do not add up
             return False
         attempts.won()
         self._strict_mode.published(snapshot)

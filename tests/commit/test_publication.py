@@ -291,6 +291,22 @@ def test_what_others_built_on_a_replaced_snapshot_keeps_its_files(store: TableSt
     assert referenced(store) <= files_below(store)
 
 
+def test_giving_up_after_a_replaced_snapshot_is_an_unknown_outcome(tmp_path: Path) -> None:
+    """Whoever wrote the files must not delete them."""
+    store = empty_table(tmp_path, {"commit.max-retries": "0"})
+    append(store, FIRST)
+    slow, storage = faulty(store)
+
+    def replace_ours(request: str, path: str) -> None:
+        os.unlink(f"{store.uri}/{path}")
+        storage.after = lambda request, path: None
+        append(store, file_meta("theirs.parquet"))
+
+    storage.after = replace_ours
+    with pytest.raises(CommitStateUnknown, match=r"another writer replaced it, and now: .* gave up"):
+        append(slow, file_meta("mine.parquet"))
+
+
 MERGING = {"manifest.merge-min-count": "3", "manifest.target-file-size": "6 kb", "manifest.full-compaction-threshold-size": "8 kb"}
 
 
