@@ -19,9 +19,10 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import structlog
 
 from maintainer.data.writer import DataFileWriter
-from maintainer.errors import CommitStateUnknown, MaintainerError, Unsupported, UsageError
+from maintainer.errors import CommitStateUnknown, MaintainerError, StorageError, Unsupported, UsageError
 from maintainer.merge.order import sort_groups
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
@@ -32,6 +33,8 @@ from maintainer.table.store import TableStore
 from maintainer.table.support import check_table
 from maintainer.write import rows
 from maintainer.write.bucketing import Group, group
+
+log = structlog.get_logger(__name__)
 
 INSERT, DELETE = 0, 3
 """Values of `_VALUE_KIND` (spec 02 §2)."""
@@ -101,12 +104,15 @@ class Writer:
         return None if snapshot is None else snapshot.id
 
     def abort(self) -> None:
-        """Drops what was not committed, with its files. The writer cannot be used any more."""
+        """Drops what was not committed, with its files; what cannot be deleted is an orphan. The writer cannot be used any more."""
         created, self._created = self._created, []
         self._forget()
         self._closed = True
         for path in created:
-            self._store.storage.delete(path)
+            try:
+                self._store.storage.delete(path)
+            except StorageError as error:
+                log.warning("write.leftover", table=self._store.name, path=path, error=str(error))
 
     def _add(self, data: Any, conform: Callable[..., pa.RecordBatch], kind: int) -> None:
         self._check_open()

@@ -1,13 +1,14 @@
-"""A local store that strikes once: at its n-th request of any kind something goes wrong. And what must hold whatever went wrong.
+"""A local store that strikes: at its n-th request of any kind something goes wrong. And which files a table needs.
 
 Requests are every call of `Storage`, and every write, close and read of the files that it opened. Strikes:
 
-| fail         | `StorageError` instead of the request (no space, no permission, no network)                          |
-| unknown      | the request is done, and then its answer is lost                                                     |
-| interrupt    | `KeyboardInterrupt` before the request is done, `interrupt after` it is                              |
-| no memory    | `MemoryError` before the request is done, `no memory after` it is                                    |
-| short        | half of the bytes, or a listing without its last member                                              |
-| vanished     | a file that is to be read is not there                                                               |
+| fail         | `StorageError` instead of the request (no space, no permission, no network)                                 |
+| unknown      | the request is done, and then its answer is lost                                                            |
+| down         | this request and all later ones fail, so nothing can be cleaned up; `down after`: this one is done          |
+| interrupt    | `KeyboardInterrupt` before the request is done, `interrupt after` it is                                     |
+| no memory    | `MemoryError` before the request is done, `no memory after` it is                                           |
+| short        | half of the bytes, or a listing without its last member                                                     |
+| vanished     | a file or directory is not there                                                                            |
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from maintainer.table.store import TableStore
 
 T = TypeVar("T")
 
-STRIKES = ("fail", "unknown", "interrupt", "interrupt after", "no memory", "no memory after", "short", "vanished")
+STRIKES = (
+    *("fail", "unknown", "down", "down after", "short", "vanished"),
+    *("interrupt", "interrupt after", "no memory", "no memory after"),
+)
 ERRORS: dict[str, type[BaseException]] = {"interrupt": KeyboardInterrupt, "no memory": MemoryError}
 
 
@@ -49,22 +53,21 @@ class StrikingStorage(LocalStorage):
     def asked(self, name: str, path: str, do: Callable[[], T], error: BaseException | None = None) -> T:
         """Do a request, unless it is the one that is struck. `error`: how this request fails, if not by a `StorageError`."""
         self.requests.append(f"{name} {path}")
+        cause = self.strike.removesuffix(" after")
+        failure = error or StorageError(f"{self.display(path)}: cannot {name}: struck")
+        if self.at and len(self.requests) > self.at and cause == "down":
+            raise failure
         if len(self.requests) != self.at:
             return do()
-        cause = self.strike.removesuffix(" after")
         if cause == "short":
             return _short(do())
-        if cause == "vanished" and name in ("read", "read_range", "open_input", "size"):
+        if cause == "vanished" and name not in ("exists", "list", "delete"):
             raise MissingFile(f"{self.display(path)}: there is no such file")
-        if self.strike.endswith("after"):
+        if cause == "unknown" or self.strike.endswith("after"):
             do()
-        if cause in ERRORS:
-            raise ERRORS[cause]
-        if cause == "unknown":
-            do()
-            if name == "create_if_absent":
+            if name == "create_if_absent" and cause not in ERRORS:
                 raise OutcomeUnknown(f"{self.display(path)}: time-out")
-        raise error or StorageError(f"{self.display(path)}: cannot {name}: struck")
+        raise ERRORS[cause]() if cause in ERRORS else failure
 
     def read(self, path: str) -> bytes:
         return self.asked("read", path, lambda: super(StrikingStorage, self).read(path))
@@ -132,7 +135,11 @@ class _Output:
 
     def close(self) -> None:
         if not self.file.closed:
-            self.storage.asked("output.close", self.path, self.file.close)
+            try:
+                self.storage.asked("output.close", self.path, self.file.close)
+            except StorageError as error:
+                self.file.__exit__(type(error), error, None)
+                raise
 
     def __enter__(self) -> _Output:
         return self
