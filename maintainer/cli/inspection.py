@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from maintainer.cli.invocation import Invocation, TableName, command
+from maintainer.cli.invocation import Invocation, TableName, command, complain
 
 NOT_REACHED = 1
 PROBLEMS_FOUND = 6
@@ -41,6 +41,8 @@ def wait(
     with call.output.progress(f"waiting for coverage of {table}"):
         found = call.open(table).wait_for_coverage(coverage, snapshot=snapshot, definition=definition, timeout=seconds)
     call.output.document("coverage", found.to_dict())
+    if snapshot is not None and (found.snapshot or 0) < snapshot:
+        complain(f"{found.table}: there is no snapshot {snapshot} yet")
     return 0 if found.reached else NOT_REACHED
 
 

@@ -7,11 +7,12 @@ code 1, and `--debug` shows where it is.
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -28,6 +29,8 @@ TableName = Annotated[str, typer.Argument(metavar="TABLE", help=TABLE_HELP, show
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+_OUTPUT = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG})
+"""What a full or broken device says when output goes to it. Stores say it as `StorageError`."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +78,21 @@ _SHARED: dict[str, Any] = {
 Command = Callable[..., int | None]
 
 
-def command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
-    """Registers a function as a command; what it returns is the exit code (None: 0)."""
+def command(app: typer.Typer, name: str, without: Container[str] = ()) -> Callable[[Command], Command]:
+    """Registers a function as a command; what it returns is the exit code (None: 0). `without` names shared options that say nothing to it."""
 
     def register(function: Command) -> Command:
         hints = get_type_hints(function, include_extras=True)
         own = list(inspect.signature(function).parameters.values())[1:]
         parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
         for shared, annotation in _SHARED.items():
+            if shared in without:
+                continue
             default = False if shared in ("json", "debug") else None
             parameters.append(inspect.Parameter(shared, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
 
         def run(**values: Any) -> None:
-            shared = {key: values.pop(key) for key in _SHARED}
+            shared = {key: values.pop(key, None) for key in _SHARED}
             raise typer.Exit(_run(function, values, shared))
 
         run.__doc__ = function.__doc__
@@ -112,7 +117,8 @@ def _run(function: Command, values: Mapping[str, Any], shared: Mapping[str, Any]
         )
         _log_to_stderr(debug)
         code = function(invocation, **values) or 0
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         complain("interrupted")
@@ -133,6 +139,8 @@ def explained(error: Exception, table: object) -> tuple[str, int]:
     """What went wrong, and the exit code. Errors of decoders name their file; which of many tables it belongs to is known here."""
     if isinstance(error, MaintainerError):
         message, code = str(error), error.exit_code
+    elif isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT:
+        return f"cannot write the output: {error.strerror}", MaintainerError.exit_code
     else:
         message = f"this should not have happened: {type(error).__name__}: {error} (--debug shows where)"
         code = MaintainerError.exit_code

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,10 +31,6 @@ KeepAppend = Annotated[
 ]
 
 
-class IndexAction(StrEnum):
-    REBUILD = "rebuild"
-
-
 def register(app: typer.Typer) -> None:
     command(app, "once")(once)
     command(app, "compact")(compact)
@@ -47,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 def once(
     call: Invocation,
-    tables: Annotated[list[str], typer.Argument(metavar="TABLE…", help=TABLE_HELP, show_default=False)],
+    tables: Annotated[list[str], typer.Argument(metavar="TABLE", help=TABLE_HELP, show_default=False)],
     rewrite_append: KeepAppend = False,
     memory: Memory = None,
 ) -> int:
@@ -71,12 +66,14 @@ def compact(
 def index(
     call: Invocation,
     table: TableName,
-    action: Annotated[IndexAction, typer.Argument(help="What to do.", show_default=False)],
+    action: Annotated[str, typer.Argument(metavar="rebuild", help="What to do: rebuild is all there is.", show_default=False)],
     column: Annotated[list[str] | None, typer.Option(metavar="C", help="Only the index of this column; may be repeated.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also groups that are in order.")] = False,
     memory: Memory = None,
 ) -> int:
     """Build missing or stale index groups; the data stays as it is."""
+    if action != "rebuild":
+        raise UsageError(f"index TABLE rebuild is all that index does, with the table first; it cannot {action!r}")
     return _passes(call, [table], index_only=True, columns=column, force=force, memory=_bytes(memory), repeat=False)
 
 
@@ -98,7 +95,7 @@ def plan(
 
 
 OtherPlace = Annotated[
-    str | None, typer.Argument(metavar="[TABLE]", help="Where the table is, when not where the document says.", show_default=False)
+    str | None, typer.Argument(metavar="TABLE", help="Where the table is, when not where the document says.", show_default=False)
 ]
 
 
@@ -107,7 +104,7 @@ def execute(call: Invocation, table: OtherPlace = None, memory: Memory = None) -
     from maintainer.api.exchange import execute_plan
     from maintainer.maintain.transport import plan_from_json, result_to_json
 
-    documents = list(_documents(sys.stdin))
+    documents = list(_documents("execute", "maintainer plan TABLE --json | maintainer execute"))
     if len(documents) != 1:
         raise UsageError(f"execute reads one plan from stdin, not {len(documents)}")
     given = plan_from_json(documents[0])
@@ -124,9 +121,10 @@ def commit(call: Invocation, table: OtherPlace = None) -> int:
     from maintainer.maintain.transport import result_from_json
     from maintainer.model.report import VERSION
 
-    results = sorted((result_from_json(document) for document in _documents(sys.stdin)), key=lambda result: result.table)
-    if not results:
-        raise UsageError("commit reads results from stdin, one a line, and there are none")
+    documents = _documents("commit", "maintainer plan TABLE --json | maintainer execute | maintainer commit")
+    results = sorted(map(result_from_json, documents), key=lambda result: result.table)
+    if not results:  # what an idle table's plan ends in
+        call.output.note("There are no results on stdin; nothing is committed.")
     conflicts = 0
     for name, of_table in groupby(results, key=lambda result: result.table):
         opened = _open(call, table, name)
@@ -185,13 +183,16 @@ def _open(call: Invocation, given: str | None, named: str) -> Table:
     return call.on_branch(place.branch).open(place.uri)
 
 
-def _documents(lines: Iterable[str]) -> Iterator[Any]:
-    for number, line in enumerate(lines, 1):
+def _documents(command: str, usage: str) -> Iterator[Any]:
+    """The JSON documents on stdin, one a line."""
+    if sys.stdin.isatty():
+        raise UsageError(f"{command} reads stdin, and a person will hardly type that: {usage}")
+    for number, line in enumerate(sys.stdin, 1):
         if line.strip():
             try:
                 yield json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UsageError(f"stdin, line {number}: no JSON: {error}") from None
+                raise UsageError(f"stdin, line {number}: no JSON: {error}; {usage}") from None
 
 
 def _bytes(size: str | None) -> int | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from maintainer.cli import views
+from maintainer.cli.listing import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,8 +21,8 @@ Row = Mapping[str, Any]
 
 Advance = Callable[[int], None]
 
-PLAIN_WIDTH = 160
-"""Columns of a table that goes to a file or pipe; on a terminal it is the terminal's width."""
+UNLIMITED = 10_000
+"""Columns where nobody looks at a terminal and `COLUMNS` does not say otherwise: one line for each row, for grep and awk."""
 SHOWN_ROWS = 100
 """Rows of a query that are shown as a table unless a limit is asked for."""
 
@@ -28,11 +31,14 @@ class Output(Protocol):
     def document(self, view: str, document: Document) -> None:
         """One document; `view` names how people see it (`maintainer.cli.views`)."""
 
-    def rows(self, columns: list[str], rows: Iterable[Row], limited: bool) -> None:
-        """The rows of a query; `limited` when the query itself limits them."""
+    def rows(self, columns: list[str], rows: Iterable[Row], limited: bool, why_none: Callable[[], str]) -> None:
+        """The rows of a query; `limited` when the query itself limits them, `why_none` says to people why there may be none."""
 
     def line(self, document: Document) -> None:
         """One of several documents, a line each."""
+
+    def note(self, line: str) -> None:
+        """Something that only people want to know."""
 
     def progress(self, title: str) -> AbstractContextManager[Advance]:
         """Around long work: shows on a terminal that it goes on; gives what counts the bytes that were worked through."""
@@ -44,12 +50,15 @@ class JsonOutput:
     def document(self, view: str, document: Document) -> None:
         print(json.dumps(document, ensure_ascii=False))
 
-    def rows(self, columns: list[str], rows: Iterable[Row], limited: bool) -> None:
+    def rows(self, columns: list[str], rows: Iterable[Row], limited: bool, why_none: Callable[[], str]) -> None:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
 
     def line(self, document: Document) -> None:
         print(json.dumps(document, ensure_ascii=False), flush=True)
+
+    def note(self, line: str) -> None:
+        pass
 
     def progress(self, title: str) -> AbstractContextManager[Advance]:
         return nullcontext(_ignore)
@@ -64,20 +73,20 @@ class TextOutput:
     def document(self, view: str, document: Document) -> None:
         views.VIEWS[view](document, self._console)
 
-    def rows(self, columns: list[str], rows: Iterable[Row], limited: bool) -> None:
-        shown: list[Row] = []
-        more = False
-        for row in rows:
-            if not limited and len(shown) == SHOWN_ROWS:
-                more = True
-                break
-            shown.append(row)
-        views.rows(columns, shown, self._console)
-        if more:
-            self._console.print(f"Only the first {SHOWN_ROWS} rows are shown; --limit asks for more, --json gives all.", style="dim")
+    def rows(self, columns: list[str], rows: Iterable[Row], limited: bool, why_none: Callable[[], str]) -> None:
+        shown = list(islice(rows, None if limited else SHOWN_ROWS + 1))
+        if not shown:
+            say(self._console, f"No rows. {why_none()}".rstrip())
+            return
+        views.rows(columns, shown if limited else shown[:SHOWN_ROWS], self._console)
+        if not limited and len(shown) > SHOWN_ROWS:
+            say(self._console, f"Only the first {SHOWN_ROWS} rows are shown; --limit asks for more, --json gives all.", "dim")
 
     def line(self, document: Document) -> None:
         print(json.dumps(document, ensure_ascii=False), flush=True)
+
+    def note(self, line: str) -> None:
+        say(self._console, line, "dim")
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Advance]:
@@ -85,12 +94,17 @@ class TextOutput:
             yield _ignore
             return
         from rich.console import Console
-        from rich.progress import FileSizeColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(), FileSizeColumn())
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(), TextColumn("{task.fields[done]}"))
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(title, total=None)
-            yield lambda size: bar.advance(task, size)
+            task = bar.add_task(title, total=None, done="")
+
+            def advance(size: int) -> None:
+                bar.advance(task, size)
+                bar.update(task, done=views.size(int(bar.tasks[0].completed)))
+
+            yield advance
 
 
 def _ignore(size: int) -> None:
@@ -98,7 +112,7 @@ def _ignore(size: int) -> None:
 
 
 def console() -> Console:
-    """Where tables go; a wide one when nobody looks at a terminal."""
+    """Where tables go: as wide as the terminal, or as `COLUMNS` says, or else as their content."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    return Console(highlight=False, width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else UNLIMITED)

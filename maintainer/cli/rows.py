@@ -11,7 +11,7 @@ from maintainer.cli.invocation import Invocation, TableName, command
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "create")(create)
+    command(app, "create", without=("branch", "option"))(create)
     command(app, "write")(write)
     command(app, "query")(query)
 
@@ -23,11 +23,8 @@ def create(
 ) -> None:
     """Create a table from a JSON schema or a SQL CREATE TABLE statement."""
     from maintainer.api.table import create_table
-    from maintainer.errors import UsageError
     from maintainer.model.report import VERSION
 
-    if call.branch or call.options:
-        raise UsageError("create takes neither --branch nor --option: a new table has one branch, and its options stand in the schema")
     created = create_table(table, schema, warehouse=call.warehouse, storage_options=call.storage_options)
     call.output.document("created", {"version": VERSION, "table": created.name, "schema_id": created.schema.id})
 
@@ -35,20 +32,27 @@ def create(
 def write(
     call: Invocation,
     table: TableName,
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Parquet, CSV (with a header) or JSON lines.", show_default=False)],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="Parquet, CSV with a header, or JSON lines; by its extension.", show_default=False)
+    ],
     delete: Annotated[bool, typer.Option("--delete", help="Delete the rows with these primary keys instead.")] = False,
 ) -> None:
-    """Append rows from files, all in one snapshot."""
+    """Append rows from files, all in one snapshot. A row replaces the one with its key; columns that a file lacks are NULL."""
     from maintainer.api.row_files import read_rows
+    from maintainer.errors import UsageError
     from maintainer.model.report import VERSION
 
     opened = call.open(table)
     schema, rows = opened.schema, 0
-    with call.output.progress(f"writing to {table}"), opened.writer() as writer:
+    with call.output.progress(f"writing to {table}") as advance, opened.writer() as writer:
         for file in files:
             for batch in read_rows(file, schema):
-                (writer.delete if delete else writer.write)(batch)
+                try:
+                    (writer.delete if delete else writer.write)(batch)
+                except UsageError as error:
+                    raise UsageError(f"{file}: {error}") from None
                 rows += batch.num_rows
+                advance(batch.nbytes)
         snapshot = writer.commit()
     document = {"version": VERSION, "table": opened.name, "snapshot": snapshot, "rows": rows, "deleted": delete}
     call.output.document("written", document)
@@ -71,7 +75,8 @@ def query(
     from maintainer.data.values import json_rows
 
     columns = None if select is None or select.strip() == "*" else [name.strip().strip("`") for name in select.split(",")]
-    scan: Any = call.open(table).scan(
+    opened = call.open(table)
+    scan: Any = opened.scan(
         where=where,
         columns=columns,
         order_by=order_by,
@@ -86,4 +91,15 @@ def query(
         return
     fields = scan.fields
     rows = (row for batch in scan.to_batches() for row in json_rows(batch, fields))
-    call.output.rows([field.name for field in fields], rows, limit is not None)
+
+    def why_none() -> str:
+        now = opened.coverage()
+        if now.snapshot is None:
+            return "Nothing was written to this table yet."
+        hidden = now.rows - now.visible_rows
+        travels = snapshot is not None or tag is not None or as_of is not None
+        return (
+            "" if travels or not hidden else f"{hidden:,} rows in level 0 become visible when they are compacted; `maintainer once` does that."
+        )
+
+    call.output.rows([field.name for field in fields], rows, limit is not None, why_none)

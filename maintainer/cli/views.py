@@ -3,58 +3,58 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from maintainer.cli.listing import NOTHING, Column, say, show, text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 Document = Mapping[str, Any]
 
 MOST_LISTED = 50
 """Entries of a list that are shown; the JSON output has all."""
 
-
-def _table(*columns: str, numbers: Iterable[str] = ()) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    return table
+PARTITION = Column("partition", hides=True)
+BUCKET = Column("bucket", number=True)
+LEVEL = Column("level", number=True)
 
 
 def _heading(document: Document, console: Console, *facts: str) -> None:
-    from rich.text import Text
-
     snapshot = document.get("snapshot")
-    place = f"  snapshot {snapshot}" if snapshot is not None else ""
-    console.print(Text(f"{document['table']}{place}", style="bold"))
+    say(console, document["table"] if snapshot is None else f"{document['table']}  snapshot {snapshot}", "bold")
     for fact in facts:
-        console.print(Text(fact))
+        say(console, fact)
 
 
 def _more(console: Console, count: int) -> None:
     if count > MOST_LISTED:
-        console.print(f"… and {count - MOST_LISTED} more (--json has all)", style="dim")
+        say(console, f"… and {count - MOST_LISTED} more (--json has all)", "dim")
 
 
 def partition(values: Mapping[str, Any]) -> str:
-    return "/".join(f"{key}={value}" for key, value in values.items()) or "-"
+    return "/".join(f"{key}={value}" for key, value in values.items()) or NOTHING
 
 
 def size(count: int | None) -> str:
     """Bytes in the unit that people read."""
     if count is None:
-        return "-"
+        return NOTHING
     value = float(count)
     for unit in ("B", "KB", "MB", "GB"):
         if value < 1024:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TB"
+
+
+def count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _signed(number: int) -> str:
+    return f"{number:+,}".replace("-", "−")
 
 
 def cell(value: Any) -> str:
@@ -64,181 +64,248 @@ def cell(value: Any) -> str:
 
 
 def rows(columns: Sequence[str], found: Sequence[Mapping[str, Any]], console: Console) -> None:
-    from rich.text import Text
-
-    table = _table(*columns)
-    for row in found:
-        table.add_row(*(Text(cell(row[column])) for column in columns))
-    console.print(table)
+    show(console, [Column(column, wraps=True) for column in columns], [[cell(row[column]) for column in columns] for row in found])
 
 
 def _coverage(document: Document, console: Console) -> None:
-    _heading(document, console, f"{document['rows']} rows, {document['visible_rows']} visible ({document['visible_ratio']:.1%})")
+    _heading(document, console, f"{count(document['rows'], 'row')}, {document['visible_rows']:,} visible ({document['visible_ratio']:.1%})")
     if document["definitions"]:
-        table = _table("index on", "family", "covered rows", "ratio", numbers=("covered rows", "ratio"))
-        for each in document["definitions"]:
-            table.add_row(each["column"], each["family"], str(each["covered_rows"]), f"{each['ratio']:.1%}")
-        console.print(table)
+        columns = [Column("index on"), Column("family"), Column("covered rows", number=True), Column("ratio", number=True)]
+        found = document["definitions"]
+        show(console, columns, [(each["column"], each["family"], f"{each['covered_rows']:,}", f"{each['ratio']:.1%}") for each in found])
     missing = document["uncovered"]
     if missing:
-        table = _table("partition", "bucket", "level", "rows", "not covered for", "reason", "file", numbers=("bucket", "level", "rows"))
-        for each in missing[:MOST_LISTED]:
-            column = each["column"] or "(not visible)"
-            table.add_row(
-                partition(each["partition"]), str(each["bucket"]), str(each["level"]), str(each["rows"]), column, each["reason"], each["file"]
-            )
-        console.print(table)
+        show(
+            console,
+            [PARTITION, BUCKET, LEVEL, Column("rows", number=True), Column("missing"), Column("reason", wraps=True), Column("file")],
+            [
+                (
+                    partition(each["partition"]),
+                    str(each["bucket"]),
+                    str(each["level"]),
+                    f"{each['rows']:,}",
+                    "visibility" if each["column"] is None else f"index on {each['column']}",
+                    each["reason"],
+                    each["file"],
+                )
+                for each in missing[:MOST_LISTED]
+            ],
+        )
         _more(console, len(missing))
     if document.get("reached") is False:
-        console.print("The wanted coverage was not reached in time.", style="yellow")
+        say(console, "The wanted coverage was not reached in time.", "yellow")
 
 
 def _passes(document: Document, console: Console) -> None:
-    table = _table(
-        "table", "outcome", "snapshot", "files", "groups", "read", "written", "seconds", "reason", numbers=("files", "groups", "seconds")
-    )
+    """What the passes did. One that failed is on stderr already, with its reason."""
     for each in document["passes"]:
+        if each["outcome"] == "failed":
+            continue
         before, after = each["snapshot_before"], each["snapshot_after"]
-        table.add_row(
-            each["table"],
-            each["outcome"],
-            "-" if after is None else str(after) if before == after else f"{'-' if before is None else before} → {after}",
-            f"{each['input_files']} → {each['output_files']}",
-            f"+{each['groups_built']} −{each['groups_dropped']}",
-            size(each["bytes_read"]),
-            size(each["bytes_written"]),
-            f"{each['seconds']:.2f}",
-            each["reason"] or "",
-        )
-    console.print(table)
+        snapshot = "" if after is None else f"  snapshot {after}" if before == after else f"  snapshot {before} → {after}"
+        say(console, f"{each['table']}{snapshot}", "bold")
+        outcome = "nothing to do" if each["outcome"] == "nothing" else each["outcome"]
+        say(console, f"{outcome}: {each['reason']}", "yellow" if outcome == "conflict" else "")
+        if outcome == "committed":
+            files = f"files {each['input_files']:,} → {each['output_files']:,}"
+            groups = f"index groups +{each['groups_built']} −{each['groups_dropped']}"
+            took = f"{size(each['bytes_read'])} read, {size(each['bytes_written'])} written, {each['seconds']:.2f} s"
+            say(console, f"{files}, {groups}, {took}")
+        for failure in each["failures"]:
+            say(console, f"The index on {failure['column']} of level {failure['level']} could not be built: {failure['reason']}", "yellow")
 
 
 def _plan(document: Document, console: Console) -> None:
     _heading(document, console)
     if not document["work"]:
-        console.print(f"Nothing to do: {document['idle_reason']}")
+        say(console, f"Nothing to do: {document['idle_reason']}")
         return
-    table = _table("partition", "bucket", "kind", "files", "to level", "rebuilds", "bytes", "reason", numbers=("bucket", "files", "to level"))
-    for each in document["work"]:
-        rebuilds = ", ".join(f"{rebuild['column']}@{rebuild['level']}" for rebuild in each["rebuilds"])
-        level = "-" if each["output_level"] is None else str(each["output_level"])
-        table.add_row(
-            partition(each["partition"]),
-            str(each["bucket"]),
-            each["kind"],
-            str(len(each["input_files"])),
-            level,
-            rebuilds or "-",
-            size(each["estimated_bytes"]),
-            each["reason"],
-        )
-    console.print(table)
+    columns = [
+        PARTITION,
+        BUCKET,
+        Column("kind"),
+        Column("files", number=True),
+        Column("bytes", number=True),
+        Column("to level", number=True),
+        Column("indexes to build", wraps=True, hides=True),
+        Column("reason", wraps=True),
+    ]
+    show(
+        console,
+        columns,
+        [
+            (
+                partition(each["partition"]),
+                str(each["bucket"]),
+                each["kind"],
+                str(len(each["input_files"])),
+                size(each["estimated_bytes"]),
+                NOTHING if each["output_level"] is None else str(each["output_level"]),
+                ", ".join(_rebuild(rebuild, each["output_level"]) for rebuild in each["rebuilds"]) or NOTHING,
+                each["reason"],
+            )
+            for each in document["work"]
+        ],
+    )
+
+
+def _rebuild(rebuild: Mapping[str, Any], output_level: int | None) -> str:
+    column: str = rebuild["column"]
+    return column if rebuild["level"] == output_level else f"{column} (level {rebuild['level']})"
 
 
 def _verify(document: Document, console: Console) -> None:
     _heading(document, console)
-    table = _table("rule", "checked", "problems", numbers=("checked", "problems"))
     problems = document["problems"]
-    for rule, count in document["checked"].items():
-        table.add_row(rule, str(count), str(sum(problem["rule"] == rule for problem in problems)))
-    console.print(table)
-    if not problems:
-        console.print("No problem was found.", style="green")
-        return
-    listed = _table("rule", "where", "problem")
-    for problem in problems[:MOST_LISTED]:
-        listed.add_row(problem["rule"], problem["where"], problem["message"])
-    console.print(listed)
-    _more(console, len(problems))
+    counts = {rule: sum(problem["rule"] == rule for problem in problems) for rule in document["checked"]}
+    show(
+        console,
+        [Column("rule"), Column("checked", number=True), Column("problems", number=True)],
+        [(rule, f"{checked:,}", str(counts[rule])) for rule, checked in document["checked"].items()],
+    )
+    if problems:
+        listed = [(problem["rule"], problem["where"], problem["message"]) for problem in problems[:MOST_LISTED]]
+        show(console, [Column("rule"), Column("where", wraps=True), Column("problem", wraps=True)], listed)
+        _more(console, len(problems))
+    else:
+        console.print()
+        say(console, "No problem was found.", "green")
 
 
 def _files(document: Document, console: Console) -> None:
-    _heading(document, console, f"{len(document['files'])} data files")
-    table = _table(
-        "partition", "bucket", "level", "rows", "deleted", "size", "source", "sequence", "indexes", "name",
-        numbers=("bucket", "level", "rows", "deleted", "size"),
-    )  # fmt: skip
-    for each in document["files"]:
-        table.add_row(
-            partition(each["partition"]),
-            str(each["bucket"]),
-            str(each["level"]),
-            str(each["rows"]),
-            str(each["deleted_rows"]),
-            size(each["size"]),
-            each["source"] or "-",
-            f"{each['min_sequence']}–{each['max_sequence']}",
-            ", ".join(each["covered_by"]) or "-",
-            each["name"],
-        )
-    console.print(table)
+    _heading(document, console, count(len(document["files"]), "data file"))
+    columns = [
+        PARTITION,
+        BUCKET,
+        LEVEL,
+        Column("rows", number=True),
+        Column("deleted", number=True, spare=1),
+        Column("size", number=True),
+        Column("source", spare=2),
+        Column("sequence", spare=3),
+        Column("indexes", wraps=True),
+        Column("name"),
+    ]
+    show(
+        console,
+        columns,
+        [
+            (
+                partition(each["partition"]),
+                str(each["bucket"]),
+                str(each["level"]),
+                f"{each['rows']:,}",
+                f"{each['deleted_rows']:,}",
+                size(each["size"]),
+                each["source"] or NOTHING,
+                f"{each['min_sequence']}–{each['max_sequence']}",
+                ", ".join(each["covered_by"]) or NOTHING,
+                each["name"],
+            )
+            for each in document["files"]
+        ],
+    )
 
 
 def _snapshots(document: Document, console: Console) -> None:
     _heading(document, console)
-    table = _table("id", "kind", "time", "schema", "records", "change", "user", numbers=("id", "schema", "records", "change"))
-    for each in document["snapshots"]:
-        table.add_row(
-            str(each["id"]),
-            each["kind"],
-            each["time"],
-            str(each["schema_id"]),
-            str(each["total_records"]),
-            f"{each['delta_records']:+}",
-            each["user"],
-        )
-    console.print(table)
+    columns = [
+        Column("id", number=True),
+        Column("kind"),
+        Column("time (UTC)"),
+        Column("schema", number=True, spare=2),
+        Column("records", number=True),
+        Column("change", number=True),
+        Column("user", spare=1),
+    ]
+    show(
+        console,
+        columns,
+        [
+            (
+                str(each["id"]),
+                each["kind"],
+                each["time"].replace("T", " ").removesuffix("+00:00"),
+                str(each["schema_id"]),
+                f"{each['total_records']:,}",
+                _signed(each["delta_records"]),
+                each["user"],
+            )
+            for each in document["snapshots"]
+        ],
+    )
 
 
 def _doctor(document: Document, console: Console) -> None:
+    from rich.table import Table
+
     _heading(document, console, "This table can be maintained." if document["fit"] else "This table cannot be maintained.")
-    if document["findings"]:
-        table = _table("severity", "what", "why", "what to do")
-        for each in document["findings"]:
-            table.add_row(each["severity"], each["what"], each["why"], each["do"])
-        console.print(table)
+    listed = Table.grid(padding=(0, 2, 0, 0))
+    for each in document["findings"]:
+        listed.add_row(text(""), text(""))
+        listed.add_row(text(each["severity"], _SEVERITY[each["severity"]]), text(each["what"], "bold"))
+        listed.add_row(text(""), text(each["why"]))
+        listed.add_row(text(""), text(f"→ {each['do']}"))
+    console.print(listed)
+
+
+_SEVERITY = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def _explain(document: Document, console: Console) -> None:
     _heading(document, console)
-    table = _table("partition", "bucket", "decision", "column", "rows", "reason", "file", numbers=("bucket", "rows"))
-    for each in document["files"]:
-        rows_found = "-" if each["rows"] is None else str(each["rows"])
-        table.add_row(
-            partition(each["partition"]),
-            str(each["bucket"]),
-            each["decision"],
-            each["column"] or "-",
-            rows_found,
-            each["reason"] or "",
-            each["file"],
-        )
-    console.print(table)
+    columns = [
+        PARTITION,
+        BUCKET,
+        Column("decision"),
+        Column("indexes", wraps=True, hides=True),
+        Column("rows", number=True),
+        Column("reason", wraps=True),
+        Column("file"),
+    ]
+    show(
+        console,
+        columns,
+        [
+            (
+                partition(each["partition"]),
+                str(each["bucket"]),
+                each["decision"],
+                each["column"] or NOTHING,
+                NOTHING if each["rows"] is None else f"{each['rows']:,}",
+                each["reason"] or "",
+                each["file"],
+            )
+            for each in document["files"]
+        ],
+    )
 
 
 def _created(document: Document, console: Console) -> None:
-    console.print(f"Created {document['table']} with schema {document['schema_id']}.")
+    say(console, f"Created {document['table']} with schema {document['schema_id']}.")
 
 
 def _written(document: Document, console: Console) -> None:
     if document["snapshot"] is None:
-        console.print(f"No rows, so no snapshot of {document['table']}.")
-    else:
-        verb = "Deleted" if document["deleted"] else "Wrote"
-        rows = f"{document['rows']:,} row{'' if document['rows'] == 1 else 's'}"
-        console.print(f"{verb} {rows}; snapshot {document['snapshot']} of {document['table']}.")
+        say(console, f"No rows, so no snapshot of {document['table']}.")
+        return
+    done = f"Appended deletes of {count(document['rows'], 'key')}" if document["deleted"] else f"Wrote {count(document['rows'], 'row')}"
+    say(console, f"{done}; snapshot {document['snapshot']} of {document['table']}.")
+    say(console, "This becomes visible when it is compacted; `maintainer once` does that.", "dim")
 
 
 def _committed(document: Document, console: Console) -> None:
     ids = ", ".join(map(str, document["snapshots"]))
-    console.print(f"Committed {document['table']}: snapshot {ids}." if ids else f"Nothing was committed to {document['table']}.")
+    say(console, f"Committed {document['table']}: snapshot {ids}." if ids else f"Nothing was committed to {document['table']}.")
     for each in document["conflicts"]:
-        console.print(f"Lost: {partition(each['partition'])} bucket {each['bucket']}: {each['reason']}", style="yellow")
+        place = "" if not each["partition"] else f"{partition(each['partition'])} "
+        say(console, f"Lost: {place}bucket {each['bucket']}: {each['reason']}", "yellow")
 
 
 def _demo(document: Document, console: Console) -> None:
-    table = _table("", "")
-    table.show_header = False
+    from rich.table import Table
+
+    facts = Table.grid(padding=(0, 2, 0, 0))
     for what, value in (
         ("rows written", f"{document['written']:,} in {document['snapshots']} snapshots"),
         ("rows now", f"{document['rows']:,}"),
@@ -247,15 +314,17 @@ def _demo(document: Document, console: Console) -> None:
         ("indexed", f"{document['covered_ratio']:.1%}"),
         ("answers", f"{document['right']} of {document['queries']} equal the model's"),
         ("read for queries", f"{document['rows_read']:,} of {document['rows_asked']:,} rows, {document['files_read_raw']} files in full"),
-        ("verification", "no problem" if not document["problems"] else f"{document['problems']} problems"),
+        ("verification", "no problem" if not document["problems"] else count(document["problems"], "problem")),
         ("seconds", str(document["seconds"])),
     ):
-        table.add_row(what, value)
-    console.print(table)
+        facts.add_row(text(what), text(value))
+    console.print()
+    console.print(facts)
+    console.print()
     if document["ok"]:
-        console.print("All answers were right, and everything is visible and indexed.", style="green")
+        say(console, "All answers were right, and everything is visible and indexed.", "green")
     else:
-        console.print("Something was wrong; see above.", style="bold red")
+        say(console, "Something was wrong; see above.", "bold red")
 
 
 VIEWS: Mapping[str, Callable[[Document, Console], None]] = {

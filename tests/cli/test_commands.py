@@ -322,9 +322,19 @@ class TestMaintenance:
         assert ok("verify", busy, "--deep")["ok"]
 
     @pytest.mark.parametrize("command", ["execute", "commit"])
-    @pytest.mark.parametrize("stdin", ["", "{", "{}", "[]", '{"version": 2}', "1\n2"])
+    @pytest.mark.parametrize("stdin", ["{", "{}", "[]", '{"version": 2}', "1\n2"])
     def test_other_input_is_refused(self, command: str, stdin: str) -> None:
         refused(2, command, stdin=stdin)
+
+    def test_the_plan_of_an_idle_table_ends_in_no_commit_and_no_error(self, busy: Path) -> None:
+        ok("once", busy)
+        before = ok("snapshots", busy)
+        results = run("execute", stdin=run("plan", busy, "--json").stdout)
+        assert (results.exit_code, results.stdout) == (0, "")
+        assert run("commit", "--json", stdin="").stdout == ""
+        assert "nothing is committed" in run("commit", stdin="").stdout
+        assert ok("snapshots", busy) == before
+        assert "execute reads one plan from stdin, not 0" in refused(2, "execute", stdin="")
 
 
 class TestInspection:

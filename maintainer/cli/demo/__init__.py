@@ -16,7 +16,7 @@ WRONG = 1
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "demo")(demo)
+    command(app, "demo", without=("warehouse", "branch", "storage_option", "option"))(demo)
 
 
 def demo(
@@ -27,10 +27,13 @@ def demo(
     from maintainer.cli.demo.screen import screen
     from maintainer.cli.demo.story import Story
 
+    kept = directory is not None
     with ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="maintainer-demo-")))
         with screen(quiet=call.json) as view:
             summary = Story(directory).run(view)
         call.output.document("demo", summary.to_dict())
+        place = f"Look at it: maintainer files {summary.table}" if kept else "Its table is gone; with --directory DIR it stays."
+        call.output.note(place)
         return 0 if summary.ok else WRONG

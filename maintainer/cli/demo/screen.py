@@ -48,11 +48,13 @@ class Screen:
 
     def saw(self, coverage: Coverage, files: Files, report: PassReport, right: int, asked: int) -> None:
         self.coverage, self.files = coverage, files
-        self.answers = f"{right} of {asked} right"
+        self.answers = f"{right} of {asked} right" if asked else "none yet"
         if report.outcome == "committed":
             work = f"{report.input_files} → {report.output_files} files, {report.groups_built} index groups"
-            ratios = f"{coverage.visible_ratio:.0%} visible, {coverage.ratio():.0%} indexed"
-            self.say(f"pass     snapshot {report.snapshot_after}: {work}; {ratios}; answers {self.answers}")
+            self.say(f"pass     snapshot {report.snapshot_after}: {work}; {self._found(coverage)}")
+
+    def _found(self, coverage: Coverage) -> str:
+        return f"{coverage.visible_ratio:.0%} visible, {coverage.ratio():.0%} indexed; answers: {self.answers}"
 
 
 class LiveScreen(Screen):
@@ -66,6 +68,9 @@ class LiveScreen(Screen):
     def _keep(self, line: str) -> None:
         self._lines = [*self._lines[1 - KEPT_LINES :], line]
         self._live.update(self._render())
+
+    def _found(self, coverage: Coverage) -> str:
+        return f"{coverage.ratio():.0%} indexed"  # the rest is in the table above
 
     def saw(self, coverage: Coverage, files: Files, report: PassReport, right: int, asked: int) -> None:
         super().saw(coverage, files, report, right, asked)
