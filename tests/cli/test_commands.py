@@ -244,7 +244,7 @@ class TestMaintenance:
 
     def test_a_defect_is_the_failure_of_its_table_alone(self, busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         other = make_table(tmp_path / "other")
-        original = maintenance.load_state
+        original = maintenance.load_latest
 
         def load(store: Any, *given: Any) -> Any:
             if store.uri == str(busy):
@@ -252,7 +252,7 @@ class TestMaintenance:
             return original(store, *given)
 
         append(other, 0, 10)
-        monkeypatch.setattr(maintenance, "load_state", load)
+        monkeypatch.setattr(maintenance, "load_latest", load)
         result = run("once", busy, other.store.uri, "--json")
         passes = json.loads(result.stdout)["passes"]
         assert [each["outcome"] for each in passes] == ["failed", "committed"]
