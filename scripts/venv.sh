@@ -1,6 +1,8 @@
 # Sourced by the scripts beside it: finds a Python, makes a virtual environment and installs the project into it.
 
-say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+say() {
+  if [ -t 2 ]; then printf '\033[1m==>\033[0m %s\n' "$*" >&2; else printf '==> %s\n' "$*" >&2; fi
+}
 
 fail() {
   printf '%s\n' "$*" >&2

@@ -68,10 +68,15 @@ def _document(given: Definition) -> Mapping[str, Any]:
             with open(given, encoding="utf-8") as file:
                 given = file.read()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read the table definition {os.fspath(given)}: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise UsageError(f"cannot read the table definition {os.fspath(given)}: {reason}") from None
     if isinstance(given, Mapping):
         return given
+    if not isinstance(given, str):
+        raise UsageError(f"a table is defined by a document, JSON or SQL text, or a pathlib.Path of a file, not by {type(given).__name__}")
     if not given.lstrip().startswith("{"):
+        if len(given.split()) == 1 and os.path.exists(given):
+            raise UsageError(f"the table definition {given!r} is the name of a file: give a pathlib.Path, or what it holds")
         return parse_create_table(given)
     try:
         document: Mapping[str, Any] = json.loads(given)

@@ -12,11 +12,12 @@ from maintainer.table.store import TableStore, create_store, open_store
 
 if TYPE_CHECKING:
     from maintainer.api.create import Definition
-    from maintainer.api.maintenance import PassReport
+    from maintainer.api.maintenance import OnEvent, PassReport
     from maintainer.inspect.contents import Files, Snapshots
     from maintainer.inspect.coverage import AwaitedCoverage, Coverage
     from maintainer.inspect.doctor import Diagnosis
     from maintainer.inspect.verify import Verification
+    from maintainer.maintain.execute import Progress
     from maintainer.model.predicate import Predicate
     from maintainer.read.scan import Scan
     from maintainer.table.state import TableState
@@ -120,11 +121,42 @@ class Table:
 
         return Writer(self.store, Committer(self.store).commit_append)
 
-    def maintain(self, full: bool = False, **request: Any) -> PassReport:
-        """One maintenance pass, until nothing is left to do. `full` compacts everything into the highest level."""
+    def maintain(
+        self,
+        full: bool = False,
+        *,
+        partitions: Sequence[Mapping[str, str]] | None = None,
+        index_only: bool = False,
+        columns: Sequence[str] | None = None,
+        force: bool = False,
+        rewrite_append: bool = True,
+        repeat: bool = True,
+        memory: int | None = None,
+        progress: Progress | None = None,
+        on_event: OnEvent | None = None,
+    ) -> PassReport:
+        """One maintenance pass, until nothing is left to do: compacts, builds the index groups that this touches, and commits both.
+
+        `full`: everything into the highest level. `partitions`: only these, each by some or all of its columns. `index_only`: index groups,
+        no data; of these `columns` only, with `force` also current ones. `rewrite_append=False` moves files as Java does where no index can
+        cover them. Without `repeat` one round is enough. `memory` is a budget in bytes. The callbacks are called from several threads:
+        `progress(work, bytes)` while files are read, `on_event(name, fields)` for what is logged.
+        """
         from maintainer.api.maintenance import run_pass
 
-        return run_pass(self.store, full=full, **request)
+        return run_pass(
+            self.store,
+            full=full,
+            partitions=partitions,
+            index_only=index_only,
+            columns=columns,
+            force=force,
+            rewrite_append=rewrite_append,
+            repeat=repeat,
+            memory=memory,
+            progress=progress,
+            on_event=on_event,
+        )
 
     def coverage(self) -> Coverage:
         """Which share of the rows a batch reader sees, and finds through each index."""

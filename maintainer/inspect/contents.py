@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -41,6 +41,12 @@ class Files(Report):
     snapshot: int | None
     files: tuple[LiveFile, ...]
 
+    def __iter__(self) -> Iterator[LiveFile]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
 
 @dataclass(frozen=True)
 class SnapshotSummary(Entry):
@@ -61,6 +67,12 @@ class Snapshots(Report):
     """All snapshots that have not expired, oldest first."""
 
     snapshots: tuple[SnapshotSummary, ...]
+
+    def __iter__(self) -> Iterator[SnapshotSummary]:
+        return iter(self.snapshots)
+
+    def __len__(self) -> int:
+        return len(self.snapshots)
 
 
 def files(store: TableStore, state: TableState | None) -> Files:

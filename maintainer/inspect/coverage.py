@@ -18,6 +18,7 @@ from typing import Any
 
 from maintainer.data.deletions import read_deletions
 from maintainer.data.values import partition_json
+from maintainer.errors import UsageError
 from maintainer.index.definition import IndexDefinition, definitions
 from maintainer.index.groups import NOT_VISIBLE, evaluate
 from maintainer.model.bucket import BucketState
@@ -63,7 +64,12 @@ class Coverage(Report):
     def ratio(self, column: str | None = None) -> float:
         """The smallest of all ratios, or that of one definition."""
         found = [definition.ratio for definition in self.definitions if column in (None, definition.column)]
-        return min(found if column is not None else [self.visible_ratio, *found])
+        if column is None:
+            found.append(self.visible_ratio)
+        elif not found:
+            columns = ", ".join(definition.column for definition in self.definitions)
+            raise UsageError(f"{self.table}: there is no index on {column!r}; indexed columns: {columns or 'none'}")
+        return min(found)
 
 
 @dataclass(frozen=True)

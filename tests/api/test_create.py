@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import maintainer
@@ -146,3 +147,12 @@ def test_a_missing_definition_file_is_named(tmp_path: Path) -> None:
 def test_broken_json_is_no_definition() -> None:
     with pytest.raises(UsageError, match="no JSON"):
         schema_of('{"fields": [')
+
+
+def test_what_is_no_definition_is_refused_with_what_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.sql").write_text("CREATE TABLE t (id BIGINT)")
+    with pytest.raises(UsageError, match=r"'t\.sql' is the name of a file: give a pathlib\.Path"):
+        schema_of("t.sql")
+    with pytest.raises(UsageError, match=r"not by Schema$"):
+        schema_of(pa.schema([("id", pa.int64())]))

@@ -21,6 +21,18 @@ METHODS = {
     "files": [],
     "snapshots": [],
     "verify": ["deep"],
+    "maintain": [
+        "full",
+        "partitions",
+        "index_only",
+        "columns",
+        "force",
+        "rewrite_append",
+        "repeat",
+        "memory",
+        "progress",
+        "on_event",
+    ],
     "wait_for_coverage": ["ratio", "snapshot", "definition", "timeout"],
 }
 

@@ -62,3 +62,10 @@ def test_reports_are_frozen_and_can_be_json(tmp_path: Path) -> None:
         assert report.to_dict()["version"] == 1
         with pytest.raises(AttributeError):
             report.table = "another"  # type: ignore[misc]
+
+
+def test_lists_can_be_walked_through(tmp_path: Path) -> None:
+    table = make_busy_table(tmp_path)
+    assert [file.name for file in table.files()] == [file.name for file in table.files().files]
+    assert [snapshot.id for snapshot in table.snapshots()] == [snapshot.id for snapshot in table.snapshots().snapshots]
+    assert len(table.files()) == len(table.files().files) and len(table.snapshots()) == len(table.snapshots().snapshots)

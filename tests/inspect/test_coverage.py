@@ -136,3 +136,10 @@ class TestWaiting:
         append(table, 90, 10)
         assert table.wait_for_coverage(0.9, timeout=0).reached
         assert not table.wait_for_coverage(0.91, timeout=0).reached
+
+
+def test_the_ratio_of_an_index_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    assert table.coverage().ratio("n") == 1.0
+    with pytest.raises(maintainer.UsageError, match="there is no index on 'nothing'; indexed columns: v, n"):
+        table.coverage().ratio("nothing")
