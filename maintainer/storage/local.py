@@ -147,10 +147,10 @@ class _NewFile(BufferedWriter):
         try:
             self.flush()
             os.fsync(self.fileno())
+            super().close()
         except OSError as error:
             self._abandon()
             raise StorageError(f"{self._path}: cannot write: {error.strerror or error}") from error
-        super().close()
         _sync_directory(self._path)
 
     def write(self, data: Any, /) -> int:
@@ -166,7 +166,8 @@ class _NewFile(BufferedWriter):
             self._abandon()
 
     def _abandon(self) -> None:
-        self.raw.close()
+        with suppress(OSError):
+            self.raw.close()
         with suppress(OSError, ValueError):
             super().close()
         with suppress(OSError):
@@ -174,12 +175,12 @@ class _NewFile(BufferedWriter):
 
 
 def _exclusive(path: str) -> FileIO:
-    """A new file; directories on the way are made when they are missing."""
-    try:
-        return FileIO(path, "xb")
-    except FileNotFoundError:
+    """A new file; directories on the way are made when they are missing, again if somebody cleans up empty ones meanwhile."""
+    for _ in range(3):
+        with suppress(FileNotFoundError):
+            return FileIO(path, "xb")
         _make_directory(os.path.dirname(path))
-        return FileIO(path, "xb")
+    return FileIO(path, "xb")
 
 
 def _make_directory(path: str) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import io
 import os
 import threading
 from pathlib import Path
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from maintainer.errors import CorruptFile, CorruptTable, MissingFile, StorageError, Unsupported, UsageError
+from maintainer.storage import local
 from maintainer.storage.storage import OutcomeUnknown, Storage, join_uri
 
 
@@ -139,6 +142,35 @@ def test_a_full_disk_is_a_storage_error_with_the_path(storage: Storage, monkeypa
         storage.create_if_absent("d/g", b"x")
     assert not isinstance(caught.value, OutcomeUnknown)
     assert storage.list("d") == []
+
+
+def test_a_file_that_cannot_be_closed_is_a_storage_error_and_gone(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems only say at the end that there is no space."""
+
+    class Failing(io.FileIO):
+        def close(self) -> None:
+            super().close()
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(local, "FileIO", Failing)
+    with pytest.raises(StorageError, match="d/f: cannot write: Disk quota exceeded"):
+        storage.write("d/f", b"data")
+    assert storage.list("d") == []
+
+
+def test_a_directory_that_is_cleaned_up_meanwhile_is_made_again(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = local._make_directory
+    removed: list[str] = []
+
+    def make(path: str) -> None:
+        made(path)
+        if not removed:
+            removed.append(path)
+            os.rmdir(path)
+
+    monkeypatch.setattr(local, "_make_directory", make)
+    storage.write("bucket-0/f", b"data")
+    assert removed and storage.read("bucket-0/f") == b"data"
 
 
 def test_replace_and_delete(storage: Storage) -> None:

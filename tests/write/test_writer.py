@@ -24,6 +24,7 @@ from maintainer.write import writer as writer_module
 from maintainer.write.writer import Writer
 from tests.support.builders import type_
 from tests.support.evolve import retype_column, set_options
+from tests.support.small_table import SmallTable, arrow_of
 
 OPTIONS = {"bucket": "1", "deletion-vectors.enabled": "true"}
 
@@ -163,6 +164,24 @@ def test_a_failed_commit_deletes_the_files_but_one_of_unknown_outcome_does_not(t
     with pytest.raises(type(unknown)), Writer(store, fail(unknown)) as writer:
         writer.write(pa.table({"id": [1]}))
     assert len(everything(tmp_path) - before) == 1
+
+
+def test_an_abort_goes_on_after_a_file_that_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the error that led to it is the one that is told."""
+    table = SmallTable(tmp_path, bucket="2")
+    asked: list[str] = []
+
+    def refuse(path: str) -> None:
+        asked.append(path)
+        raise StorageError("denied")
+
+    def fail(messages: object) -> None:
+        raise StorageError("no space")
+
+    with pytest.raises(StorageError, match="no space"), Writer(table.store, fail) as writer:  # type: ignore[arg-type]
+        writer.write(arrow_of({key: (key, "s") for key in range(50)}))
+        monkeypatch.setattr(table.store.storage, "delete", refuse)
+    assert len(asked) == 2 and set(asked) == table.paths()
 
 
 def test_a_closed_writer_says_so(tmp_path: Path) -> None:
