@@ -186,7 +186,7 @@ def _open(call: Invocation, given: str | None, named: str) -> Table:
 def _documents(command: str, usage: str) -> Iterator[Any]:
     """The JSON documents on stdin, one a line."""
     if sys.stdin.isatty():
-        raise UsageError(f"{command} reads stdin, and a person will hardly type that: {usage}")
+        raise UsageError(f"{command} reads JSON from stdin: {usage}")
     for number, line in enumerate(sys.stdin, 1):
         if line.strip():
             try:

@@ -104,7 +104,7 @@ def test_what_reads_stdin_does_not_wait_for_a_person(command: str) -> None:
         os.close(ours)
         os.close(theirs)
     assert done.returncode == 2
-    assert f"maintainer: {command} reads stdin" in done.stderr and "maintainer plan TABLE --json | maintainer execute" in done.stderr
+    assert f"maintainer: {command} reads JSON from stdin" in done.stderr and "maintainer plan TABLE --json | maintainer execute" in done.stderr
 
 
 def test_the_table_for_people_is_no_plan(table: Path) -> None:

@@ -164,7 +164,7 @@ class Story:
 
     def _finish(self, screen: Screen, started: float) -> Summary:
         """Everything is written and compacted: all queries with and without indexes, and a look at every file."""
-        screen.say("Everything is written. Now each query with and without the indexes, and a deep verification.")
+        screen.say("All is written. Now each query with and without indexes; verification.")
         for query in QUERIES:
             self._ask(query)
             self._ask(query, use_index=False)
