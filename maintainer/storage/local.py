@@ -189,11 +189,11 @@ def _make_directory(path: str) -> None:
         os.mkdir(path)
     except FileNotFoundError:
         _make_directory(os.path.dirname(path))
-        _make_directory(path)
+        with suppress(FileExistsError):
+            os.mkdir(path)
     except FileExistsError:
-        pass
-    else:
-        _sync_directory(path)
+        return
+    _sync_directory(path)
 
 
 def _sync_directory(path: str) -> None:

@@ -17,10 +17,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from maintainer.errors import CorruptTable, MaintainerError, MissingFile, StorageError, UsageError
 
+_MAKING = ("create", "publish", "write")
+"""What is done to a file that need not be there: then it is the directory that is missing, and no part of the table."""
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 
 
@@ -113,11 +115,11 @@ class Storage(ABC):
             yield
         except MaintainerError:
             raise
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise MissingFile(f"{self.display(path)}: there is no such file") from error
         except FileExistsError as error:
             raise StorageError(f"{self.display(path)}: there is such a file already, and files are never replaced") from error
         except OSError as error:
+            if isinstance(error, FileNotFoundError | NotADirectoryError) and doing not in _MAKING:
+                raise MissingFile(f"{self.display(path)}: there is no such file") from error
             raise StorageError(f"{self.display(path)}: cannot {doing}: {error.strerror or error}") from error
 
 
@@ -135,7 +137,11 @@ def join_uri(directory: str, *names: str) -> str:
 
 
 def _local_path(uri: str) -> str:
-    parts = urlsplit(uri)
-    if parts.netloc not in ("", "localhost"):
-        raise UsageError(f"{uri}: a file: URI names a path of this machine, like file:///data/warehouse")
-    return unquote(parts.path)
+    """The path of a `file:` URI; `?` and `#` are characters like others, as they are for Hadoop."""
+    path = uri.partition(":")[2]
+    if path.startswith("//"):
+        host, slash, below = path[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise UsageError(f"{uri}: a file: URI names a path of this machine, like file:///data/warehouse")
+        path = slash + below
+    return unquote(path)

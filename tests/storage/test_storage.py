@@ -158,13 +158,26 @@ def test_a_file_that_cannot_be_closed_is_a_storage_error_and_gone(storage: Stora
     assert storage.list("d") == []
 
 
+@pytest.mark.parametrize("kind", ["a file", "a link to nowhere"])
+def test_a_directory_that_cannot_be_made_is_a_storage_error(storage: Storage, kind: str) -> None:
+    """Not a missing file: that would be a damaged table."""
+    Path(storage.root).parent.mkdir(exist_ok=True)
+    if kind == "a file":
+        Path(storage.root).write_text("")
+    else:
+        Path(storage.root).symlink_to("nowhere")
+    for make in (storage.write, storage.create_if_absent, storage.replace):
+        with pytest.raises(StorageError, match=r"d/f: cannot (create|publish|write): N"):
+            make("d/f", b"")
+
+
 def test_a_directory_that_is_cleaned_up_meanwhile_is_made_again(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     made = local._make_directory
     removed: list[str] = []
 
     def make(path: str) -> None:
         made(path)
-        if not removed:
+        if path.endswith("bucket-0") and not removed:
             removed.append(path)
             os.rmdir(path)
 
@@ -194,6 +207,7 @@ def test_places_are_paths_or_file_uris(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     assert Storage.open("file:///data/a%20b").root == "/data/a b"
     assert Storage.open("file:/data/x/").root == "/data/x"
+    assert Storage.open("file:///data/a?b#c/t").root == "/data/a?b#c/t"
     assert Storage.open("x/../y").root == f"{tmp_path}/y"
     with pytest.raises(UsageError, match="this machine"):
         Storage.open("file://server/data")
