@@ -26,12 +26,17 @@ from maintainer.table.support import check_maintainable
 Definition = Mapping[str, Any] | str | os.PathLike[str]
 """A document, its text as JSON or SQL, or a file that holds either."""
 
+_MEMBERS = ("fields", "primaryKeys", "partitionKeys", "options", "comment", "version", "id", "highestFieldId", "timeMillis")
+"""What Java's schema files have; all but the first five are given anew."""
 _NO_KEYS = NESTED | {TypeRoot.BLOB}
 
 
 def schema_of(given: Definition) -> TableSchema:
     """The first schema of a new table; `UsageError` or `Unsupported` say why there can be none."""
     document = _document(given)
+    for member in document:
+        if member not in _MEMBERS:
+            raise UsageError(f"the table definition has the member {member!r}, which means nothing; it may have {', '.join(_MEMBERS)}")
     options = _options(document)
     primary_keys = _keys(document, options, "primaryKeys", "primary-key")
     partition_keys = _keys(document, options, "partitionKeys", "partition")

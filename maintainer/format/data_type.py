@@ -38,6 +38,20 @@ _SYNONYMS = {
     "STRING": TypeRoot.VARCHAR,
     "BYTES": TypeRoot.VARBINARY,
 }
+_FOREIGN = {
+    "TEXT": "STRING",
+    "LONG": "BIGINT",
+    "SHORT": "SMALLINT",
+    "BYTE": "TINYINT",
+    "BOOL": "BOOLEAN",
+    "REAL": "FLOAT",
+    "DATETIME": "TIMESTAMP(3)",
+    "TIMESTAMPTZ": "TIMESTAMP_LTZ(3)",
+    "JSON": "STRING",
+    "STRUCT": "ROW<name TYPE, …>",
+    "LIST": "ARRAY<TYPE>",
+}
+"""Names of other systems, and what to write instead."""
 _LENGTHS = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY})
 _VECTOR_ELEMENTS = frozenset(
     {TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT, TypeRoot.DOUBLE}
@@ -245,7 +259,8 @@ class _TextParser:
         kind, word = self.next()
         name = word.upper()
         if kind != "word" or (name not in _SYNONYMS and name not in TypeRoot.__members__):
-            raise self.error(f"unknown type {word!r}" if kind == "word" else "a type name is missing")
+            paimons = f", Paimon has {_FOREIGN[name]}" if name in _FOREIGN else ""
+            raise self.error(f"unknown type {word!r}{paimons}" if kind == "word" else "a type name is missing")
         root = _SYNONYMS.get(name) or TypeRoot(name)
         match root:
             case _ if name in ("STRING", "BYTES"):

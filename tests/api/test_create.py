@@ -156,3 +156,7 @@ def test_what_is_no_definition_is_refused_with_what_would_be(tmp_path: Path, mon
         schema_of("t.sql")
     with pytest.raises(UsageError, match=r"not by Schema$"):
         schema_of(pa.schema([("id", pa.int64())]))
+    with pytest.raises(UsageError, match="the member 'primary_keys', which means nothing; it may have fields, primaryKeys, "):
+        schema_of({"fields": [{"name": "id", "type": "BIGINT"}], "primary_keys": ["id"]})
+    with pytest.raises(UsageError, match="unknown type 'TEXT', Paimon has STRING"):
+        schema_of({"fields": [{"name": "id", "type": "TEXT"}]})
