@@ -3,6 +3,9 @@
 zstd level 1 unless the table says otherwise, format 2.6 with V1 data pages, page index, page checksums, decimals as integers where they fit,
 no Arrow schema, and only PLAIN, dictionary and RLE encodings: Java 2.0 miscounts when it skips in DELTA encoded pages.
 
+A page has about 1 MiB, less where there are many columns: who reads a file row by row holds a page of every column. Arrow looks at the size
+of a page after so many rows only, which must be few when rows are large.
+
 A dictionary pays where values repeat within a row group and costs time where they do not, so a column gets one if few of its first values are
 distinct.
 """
@@ -28,7 +31,12 @@ _CODECS = {
     "none": "NONE",
     "uncompressed": "NONE",
 }
+_PAGE = 1 << 20
+_SMALLEST_PAGE = 32 << 10
+_ALL_PAGES = 16 << 20
+_PAGE_CHECK = 1024
 _SAMPLE = 8192
+_SAMPLE_BYTES = 8 << 20
 _REPEATS = 8
 """How often, on average, the first values of a column must repeat for a dictionary."""
 
@@ -38,9 +46,9 @@ def writer_options(sample: pa.Table, compression: str, zstd_level: int) -> Mappi
     codec = _CODECS.get(compression.strip().lower())
     if codec is None:
         raise UsageError(f"option file.compression = {compression!r}: Parquet files can be compressed by {', '.join(_CODECS)}")
-    leaves = [
-        leaf for name, column in zip(sample.column_names, sample.slice(0, _SAMPLE).columns, strict=True) for leaf in _leaves(column, name)
-    ]
+    row_bytes = max(1, sample.nbytes // sample.num_rows)
+    few = sample.slice(0, max(1, min(_SAMPLE, _SAMPLE_BYTES // row_bytes)))
+    leaves = [leaf for name, column in zip(few.column_names, few.columns, strict=True) for leaf in _leaves(column, name)]
     return {
         "compression": codec,
         "compression_level": zstd_level if codec == "ZSTD" else None,
@@ -51,6 +59,8 @@ def writer_options(sample: pa.Table, compression: str, zstd_level: int) -> Mappi
         "use_compliant_nested_type": True,
         "store_decimal_as_integer": True,
         "store_schema": False,
+        "data_page_size": max(_SMALLEST_PAGE, min(_PAGE, _ALL_PAGES // len(leaves))),
+        "write_batch_size": max(1, min(_PAGE_CHECK, _PAGE // row_bytes)),
         "write_page_index": True,
         "write_page_checksum": True,
     }

@@ -9,7 +9,7 @@ Memory: batches stream, some pages of each wanted column at a time. Threads are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,8 +29,9 @@ from maintainer.model.types import CHARACTERS, DataField, DataType
 from maintainer.storage.storage import Storage
 
 _LARGEST_KIND = 3
-_READING = {"pre_buffer": False, "buffer_size": 256 * 1024, "page_checksum_verification": True}
-"""With a buffer, a column chunk is read piece by piece; without one, all of it (40 MB or more) would be held for every open file."""
+_LARGEST_BUFFER = 256 << 10
+_SMALLEST_BUFFER = 16 << 10
+_ALL_BUFFERS = 4 << 20
 
 log = structlog.get_logger(__name__)
 
@@ -78,11 +79,10 @@ class DataFile:
                 size = self._source.size()
                 if size != meta.file_size:
                     raise CorruptFile(f"it has {size} bytes, its metadata says {meta.file_size}")
-                self._file = pq.ParquetFile(self._source, **_READING)
-                if int96.has_int96(self._file.metadata):
-                    footer_ = int96.raw_footer(self._source)
-                    self._file = pq.ParquetFile(self._source, metadata=footer_, **_READING)
-                self.metadata = self._file.metadata
+                self.metadata = pq.read_metadata(self._source)
+                if int96.has_int96(self.metadata):
+                    self.metadata = int96.raw_footer(self._source)
+                self._file = pq.ParquetFile(self._source, metadata=self.metadata, **_reading(self.metadata.num_columns))
                 footer.check_names(self.metadata)
                 self._arrow_schema = self._file.schema_arrow
                 self.row_groups = _row_groups(self.metadata)
@@ -236,6 +236,12 @@ class DataFile:
             raise CorruptFile(f"{about}{_one_line(error)}", path=self.path) from error
         except (pa.ArrowException, ValueError, KeyError, OverflowError) as error:
             raise CorruptFile(f"{about}{_one_line(error)}", path=self.path) from error
+
+
+def _reading(columns: int) -> Mapping[str, Any]:
+    """With a buffer, a column chunk is read piece by piece; without one, all of it (40 MB or more) would be held for every open file."""
+    buffer_size = min(max(_ALL_BUFFERS // max(columns, 1), _SMALLEST_BUFFER), _LARGEST_BUFFER)
+    return {"pre_buffer": False, "buffer_size": buffer_size, "page_checksum_verification": True}
 
 
 def _row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:

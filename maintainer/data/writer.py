@@ -6,7 +6,7 @@ How many rows a row group has:
 
 * 20,000, which makes a lookup of a few rows cheap (and compresses better than more), but so many that a full file has no more than 5,000
   column chunks,
-* no more than 64 MiB in memory,
+* no more than 64 MiB in memory, less when the budget is small (an eighth of it, but 64 KiB for each column and 4 MiB in all),
 * no more than the file still takes until its target size, by the size of the rows so far; Java looks at the size after every 1,000 rows,
   and so do we.
 
@@ -35,6 +35,9 @@ from maintainer.table.options import TableOptions
 GROUP_ROWS = 20_000
 MAX_CHUNKS = 5_000
 _GROUP_BYTES = 64 << 20
+_LEAST_GROUP_BYTES = 4 << 20
+_LEAST_CHUNK_BYTES = 64 << 10
+_SHARE_OF_BUDGET = 8
 _CHECK_ROWS = 1_000
 _CHECK_BYTES = 4 << 20
 _COMPRESSION_EXTENSIONS = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
@@ -58,7 +61,9 @@ class DataFileWriter:
         level: int,
         source: FileSource,
         names: FileNames | None = None,
+        memory: int = 1 << 30,
     ) -> None:
+        """`memory` is the budget of everything that the caller does, in bytes."""
         self.created: list[str] = []
         self._storage = storage
         self._directory = layout.bucket_directory(key.partition, key.bucket)
@@ -69,6 +74,8 @@ class DataFileWriter:
         self._arrow_schema = file_schema(schema)
         self._columns = [*schema.trimmed_primary_keys, SEQUENCE_FIELD.name, KIND_FIELD.name, *schema.names]
         self._leaves = sum(footer.leaf_count(field.type) for field in self._arrow_schema)
+        least = max(_LEAST_GROUP_BYTES, _LEAST_CHUNK_BYTES * self._leaves)
+        self._group_bytes = min(_GROUP_BYTES, max(least, memory // _SHARE_OF_BUDGET))
         self._modes = statistics.column_modes(schema.fields, options, level)
         self._dense = options.boolean("metadata.stats-dense-store", True)
         self._compression = options.file_compression_per_level.get(level, options.file_compression)
@@ -125,7 +132,7 @@ class DataFileWriter:
         left = max(1, round((self._target_size - written) / per_row))
         most_groups = max(1, (MAX_CHUNKS - chunks) // self._leaves)
         check = min(_CHECK_ROWS, max(1, int(_CHECK_BYTES / per_row)))
-        wanted = min(max(GROUP_ROWS, -(-left // most_groups)), -(-left // check) * check, int(_GROUP_BYTES / self._memory_per_row))
+        wanted = min(max(GROUP_ROWS, -(-left // most_groups)), -(-left // check) * check, int(self._group_bytes / self._memory_per_row))
         if self._target_rows is not None:
             wanted = min(wanted, self._target_rows - rows)
         return max(1, wanted)

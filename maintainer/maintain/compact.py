@@ -136,6 +136,7 @@ class BucketCompaction:
             self.bucket.key,
             level=unit.output_level,
             source=FileSource.COMPACT,
+            memory=self.memory,
         )
         try:
             with self._lookup(unit, levels) as lookup:

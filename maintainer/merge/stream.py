@@ -39,7 +39,10 @@ BATCH_ROWS = 32 * 1024
 LARGEST_BUFFER = 1 << 30
 """Arrow's string arrays cannot hold more than 2 GiB."""
 EXPANSION = 8
-"""How much larger than its file a row may be in memory."""
+"""How much larger than its file a row may be in memory, unless the first rows show more."""
+PROBE_ROWS = 512
+PROBED_ROWS = 8 * 1024
+"""Of the longest file of a run the first rows are looked at, if it has more than this: texts that repeat take next to nothing in a file."""
 
 ReadBatches = Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
 """(columns, most rows of a batch) → the live rows of a file, in file order."""
@@ -99,7 +102,8 @@ def merge_runs(
     """Merge the runs of one section; `columns` are what survivors consist of, keys and system columns included; `budget` is in bytes."""
     limit = min(budget // SHARE_OF_BUDGET, LARGEST_BUFFER)
     merge = _Merge(tuple(columns), tuple(key_names), tuple(key_types), _ages(runs))
-    cursors = [_Cursor(run, merge, _batch_rows(run, limit // max(len(runs), 1))) for run in runs]
+    share = limit // max(len(runs), 1)
+    cursors = [_Cursor(run, merge, _batch_rows(run, merge.columns, share)) for run in runs]
     while True:
         _fill(cursors, limit)
         bounds = [cursor.last for cursor in cursors if not cursor.finished]
@@ -252,9 +256,14 @@ def _fill(cursors: Sequence[_Cursor], limit: int) -> None:
         rows += 0 if bounding.finished else len(bounding.pieces[-1])
 
 
-def _batch_rows(run: Sequence[Source], share: int) -> int:
-    """Rows of a batch, so that two of them fit into a run's share of the buffers, as far as sizes of files tell."""
+def _batch_rows(run: Sequence[Source], columns: Sequence[str], share: int) -> int:
+    """Rows of a batch, so that two of them fit into a run's share of the buffers, as far as can be told."""
     width = max((EXPANSION * source.file.file_size // max(source.file.row_count, 1) for source in run), default=0)
+    longest = max(run, key=lambda source: source.file.row_count, default=None)
+    if longest is not None and longest.file.row_count > PROBED_ROWS:
+        first = next(longest.read(columns, PROBE_ROWS), None)
+        if first is not None and first.num_rows:
+            width = max(width, first.nbytes // first.num_rows)
     return max(1, min(BATCH_ROWS, share // 2 // max(width, 1)))
 
 

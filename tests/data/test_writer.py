@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maintainer.data import encoding
 from maintainer.data import writer as writing
 from maintainer.data.values import from_arrow, to_arrow_array
 from maintainer.data.writer import DataFileWriter, local_millis
@@ -249,6 +250,28 @@ def test_wide_rows_have_small_row_groups(storage: Storage, monkeypatch: pytest.M
     table = kv_table(SCHEMA, {"id": range(100), "name": ["x" * 100_000] * 100})
     (meta,) = write_rows(storage, SCHEMA, table)
     assert footer(storage, meta).num_row_groups == 10
+
+
+def test_row_groups_are_small_where_the_budget_is(storage: Storage) -> None:
+    table = kv_table(SCHEMA, {"id": range(200), "name": ["x" * 100_000] * 200})
+    for memory, groups in ((8 << 20, 5), (80 << 20, 2), (1 << 30, 1)):
+        writer = DataFileWriter(
+            storage, Layout(), SCHEMA, TableOptions({}), BucketKey(EMPTY_ROW, 0), level=0, source=FileSource.APPEND, memory=memory
+        )
+        writer.write(table)
+        (meta,) = writer.close()
+        assert footer(storage, meta).num_row_groups == groups
+
+
+def test_pages_are_small_where_columns_are_many_and_looked_at_often_where_rows_are_large() -> None:
+    """Whoever reads a file row by row holds a page of each column."""
+    for columns, width in ((1, 10), (1, 100_000), (500, 10)):
+        sample = pa.table({f"c{i}": ["x" * width] * 100 for i in range(columns)})
+        options = encoding.writer_options(sample, "zstd", 1)
+        page = options["data_page_size"] + options["write_batch_size"] * width
+        assert page * columns <= 24 << 20
+        assert page <= 2 << 20
+        assert page >= 32 << 10
 
 
 def test_created_paths_are_known_before_the_file_exists(tmp_path: Path) -> None:
