@@ -109,7 +109,7 @@ def _check_nesting(tokens: list[Any]) -> None:
 
     opening = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
     closing = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
-    prefixes = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
+    prefixes = {TokenType.NOT, TokenType.DASH, TokenType.PLUS}  # and ~, whose token has had two names
     depth = run = 0
     for token in tokens:
         kind = token.token_type
@@ -117,7 +117,7 @@ def _check_nesting(tokens: list[Any]) -> None:
             depth += 1
         elif kind in closing:
             depth -= 1
-        run = run + 1 if kind in prefixes else 0
+        run = run + 1 if kind in prefixes or token.text == "~" else 0
         if depth + run > NESTING:
             raise _too_deep()
 

@@ -48,9 +48,15 @@ def _as_batches(data: Any) -> Any:
         return data.to_batches()
     if isinstance(data, pa.RecordBatchReader):
         return data
-    if type(data).__module__.split(".")[0] == "pandas":
+    library = type(data).__module__.split(".")[0]
+    if library == "pandas":
         # Its own Arrow stream would carry the index as a column.
         return pa.Table.from_pandas(data, preserve_index=False).to_batches()
+    if library == "polars" and hasattr(data, "to_arrow"):
+        import polars
+
+        # Its own Arrow stream would hold texts as views, which Arrow casts since version 18 only.
+        return data.to_arrow(compat_level=polars.CompatLevel.oldest()).to_batches()
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "__arrow_c_array__"):
