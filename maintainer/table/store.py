@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
-from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, NotATable, Unsupported, UsageError
+from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, NotATable, StorageError, Unsupported, UsageError
 from maintainer.format import schema_json, snapshot_json
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
@@ -39,6 +39,7 @@ class TableStore:
         self.dynamic_options = dict(options or {})
         self._paths = Layout(branch=branch)  # metadata paths, known before any schema is
         self._schemas: dict[int, TableSchema] = {}
+        self._newest: Entry | None = None
         self._layout: Layout | None = None
         self._lock = threading.Lock()
 
@@ -56,9 +57,10 @@ class TableStore:
 
     @property
     def layout(self) -> Layout:
-        if self._layout is None:
-            self._layout = Layout.of(self.latest_schema(), self.branch)
-        return self._layout
+        layout = self._layout
+        if layout is None:
+            layout = self._layout = Layout.of(self.latest_schema(), self.branch)
+        return layout
 
     @cached_property
     def manifests(self) -> Manifests:
@@ -77,7 +79,7 @@ class TableStore:
         return self._ids(self._paths.schema_directory, _SCHEMA)
 
     def schema(self, schema_id: int) -> TableSchema:
-        """A schema as its file has it; schema files never change."""
+        """A schema as its file has it; schema files never change, unless the table is dropped and another one made in its place."""
         known = self._schemas.get(schema_id)
         if known is None:
             path = self._paths.schema_path(schema_id)
@@ -94,10 +96,14 @@ class TableStore:
 
     def latest_schema(self) -> TableSchema:
         """The newest schema, with the dynamic options merged into its own."""
-        ids = self.schema_ids()
-        if not ids:
+        entries = self._numbered(self._paths.schema_directory, _SCHEMA)
+        if not entries:
             raise NotATable(f"{self.name}: not a Paimon table: there is no {self._paths.schema_directory}/schema-<id>")
-        return self._with_options(self.schema(ids[-1]))
+        newest = max(entries)
+        with self._lock:
+            if self._newest != entries[newest]:
+                self._newest, self._schemas, self._layout = entries[newest], {}, None
+        return self._with_options(self.schema(newest))
 
     def schema_of(self, snapshot: Snapshot) -> TableSchema:
         """The schema of a snapshot (what time travel reads with), with the dynamic options merged into its own."""
@@ -209,13 +215,16 @@ class TableStore:
     def _hint(self, hint: str) -> int | None:
         try:
             text = self.storage.read(self._paths.hint_path(hint))
-        except MissingFile:
+        except (MissingFile, StorageError):  # if the store is at fault, listing will say so
             return None
         return int(text) if _HINT.fullmatch(text) else None
 
     def _ids(self, directory: str, pattern: re.Pattern[str]) -> tuple[int, ...]:
-        matches = (pattern.fullmatch(entry.name) for entry in self.storage.list(directory) if not entry.is_directory)
-        return tuple(sorted(int(match[1]) for match in matches if match))
+        return tuple(sorted(self._numbered(directory, pattern)))
+
+    def _numbered(self, directory: str, pattern: re.Pattern[str]) -> dict[int, Entry]:
+        entries = (entry for entry in self.storage.list(directory) if not entry.is_directory)
+        return {int(match[1]): entry for entry in entries if (match := pattern.fullmatch(entry.name))}
 
 
 def open_store(

@@ -22,7 +22,7 @@ import pyarrow as pa
 import structlog
 
 from maintainer.data.writer import DataFileWriter
-from maintainer.errors import CommitStateUnknown, MaintainerError, StorageError, Unsupported, UsageError
+from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, StorageError, Unsupported, UsageError
 from maintainer.merge.order import sort_groups
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
@@ -168,6 +168,8 @@ class Writer:
     def _current_state(self) -> TableState | None:
         """The table as of now; asked once for each commit, so that numbers follow those of other writers."""
         if not self._state_is_current:
+            if self._store.latest_schema().id < self._schema.id or self._store.schema(self._schema.id).fields != self._schema.fields:
+                raise CommitConflict(f"{self._store.name}: another table was made in the place of the one that this writer was opened for")
             self._state = load_latest(self._store, self._state, self._schema)
             check_table(self._store, self._schema, self._state)
             self._total_buckets = {} if self._state is None else {key.partition: b.total_buckets for key, b in self._state.buckets.items()}

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import maintainer
 from maintainer.api.maintenance import run_pass
-from maintainer.errors import MissingFile
+from maintainer.errors import CommitConflict, MissingFile
 from maintainer.table.store import open_store
 from tests.peers import readers
 from tests.support.campaign import share
-from tests.support.small_table import SmallTable
+from tests.support.small_table import SmallTable, arrow_of
 from tests.support.striking_storage import files_below, named_by, referenced
 
 SECONDS = share("races of processes: seconds each", short=3, long=60)
@@ -128,6 +131,57 @@ def test_inputs_that_were_compacted_and_expired_meanwhile(tmp_path: Path, when: 
     assert table.maintain(full=full, on_event=meanwhile).outcome == "committed"
     table.check()
     assert files_below(table.path) == referenced(open_store(table.path))
+
+
+class TestDroppedAndMadeAgain:
+    """Another table at the same place, of which nothing may be known from the first one."""
+
+    @pytest.fixture
+    def old(self, tmp_path: Path) -> SmallTable:
+        table = SmallTable(tmp_path, indexes=True)
+        table.write({key: key for key in range(50)})
+        table.maintain()
+        table.write({1: 1})
+        return table
+
+    def again(self, old: SmallTable) -> maintainer.Table:
+        shutil.rmtree(old.path)
+        fields = [{"name": "w", "type": "STRING"}, {"name": "id", "type": "INT"}, {"name": "p", "type": "INT"}]
+        options = {"bucket": "1", "deletion-vectors.enabled": "true", "pk-btree.index.columns": "w"}
+        table = maintainer.create_table(old.path, {"fields": fields, "primaryKeys": ["p", "id"], "partitionKeys": ["p"], "options": options})
+        with table.writer() as writer:
+            writer.write(pa.Table.from_pylist([{"w": "a", "id": 1, "p": 1}]))
+        return table
+
+    def test_an_opened_table_sees_the_new_one(self, old: SmallTable) -> None:
+        assert old.table.scan().to_arrow().num_rows == 50
+        self.again(old)
+        assert old.table.maintain().outcome == "committed"
+        with old.table.writer() as writer:
+            writer.write(pa.Table.from_pylist([{"w": "b", "id": 2, "p": 1}]))
+        old.table.maintain()
+        assert old.table.scan().to_arrow().to_pylist() == [{"w": "a", "id": 1, "p": 1}, {"w": "b", "id": 2, "p": 1}]
+        assert old.table.verify(deep=True).ok
+
+    def test_a_pass_under_way_starts_anew(self, old: SmallTable) -> None:
+        made = []
+
+        def meanwhile(name: str, fields: Mapping[str, Any]) -> None:
+            if name == "pass.planned" and not made:
+                made.append(self.again(old))
+
+        assert run_pass(old.store, on_event=meanwhile).outcome == "committed"
+        assert made[0].scan().to_arrow().to_pylist() == [{"w": "a", "id": 1, "p": 1}]
+        assert files_below(old.path) == referenced(open_store(old.path))
+
+    def test_a_writer_does_not_write_into_it(self, old: SmallTable) -> None:
+        with pytest.raises(CommitConflict, match="another table was made in the place"), old.table.writer() as writer:
+            writer.write(arrow_of({7: (7, "x")}))
+            again = self.again(old)
+            before = files_below(old.path)
+        assert files_below(old.path) == before
+        again.maintain()
+        assert again.scan().to_arrow().num_rows == 1
 
 
 def test_a_missing_input_of_the_latest_snapshot_is_damage_whoever_writes(tmp_path: Path) -> None:

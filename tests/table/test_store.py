@@ -135,6 +135,11 @@ class TestLatest:
         assert latest(store).id == 3
         assert store.earliest_snapshot_id() == 1
 
+    def test_a_hint_that_cannot_be_read(self, store: TableStore) -> None:
+        store.storage.delete("snapshot/LATEST")
+        Path(store.uri, "snapshot", "LATEST").mkdir()
+        assert store.latest_snapshot_id() == 3
+
     def test_a_right_hint_costs_no_listing(self, store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(store.storage, "list", None)
         assert store.latest_snapshot_id() == 3
