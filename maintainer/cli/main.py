@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated, Any
 
@@ -37,6 +38,8 @@ def maintainer(
 def main() -> None:
     """The entry point of the command."""
     sys.meta_path.insert(0, _WithoutPandas())
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal of another encoding, or a path that is no UTF-8, is no failure
     app()
 
 

@@ -48,14 +48,14 @@ class JsonOutput:
     """JSON on stdout and nothing else."""
 
     def document(self, view: str, document: Document) -> None:
-        print(json.dumps(document, ensure_ascii=False))
+        print(_json(document))
 
     def rows(self, columns: list[str], rows: Iterable[Row], limited: bool, why_none: Callable[[], str]) -> None:
         for row in rows:
-            print(json.dumps(row, ensure_ascii=False))
+            print(_json(row))
 
     def line(self, document: Document) -> None:
-        print(json.dumps(document, ensure_ascii=False), flush=True)
+        print(_json(document), flush=True)
 
     def note(self, line: str) -> None:
         pass
@@ -83,7 +83,7 @@ class TextOutput:
             say(self._console, f"Only the first {SHOWN_ROWS} rows are shown; --limit asks for more, --json gives all.", "dim")
 
     def line(self, document: Document) -> None:
-        print(json.dumps(document, ensure_ascii=False), flush=True)
+        print(_json(document), flush=True)
 
     def note(self, line: str) -> None:
         say(self._console, line, "dim")
@@ -105,6 +105,11 @@ class TextOutput:
                 bar.update(task, done=views.size(int(bar.tasks[0].completed)))
 
             yield advance
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return json.dumps(document, ensure_ascii=not encoding.lower().startswith("utf"))
 
 
 def _ignore(size: int) -> None:

@@ -155,3 +155,15 @@ def test_names_of_places_are_shown_as_they_are(tmp_path: Path) -> None:
     append(table, 0, 3)
     for command in ("files", "coverage", "once", "plan", "verify", "doctor", "snapshots"):
         assert table.store.uri in run(command, table.store.uri).stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_old_terminal_is_no_failure(tmp_path: Path, encoding: str) -> None:
+    table = make_table(tmp_path)
+    append(table, 0, 3, value="größe 😀")
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    for command in (["files"], ["once"], ["doctor"], ["query"], ["query", "--json"]):
+        words = [sys.executable, "-m", "maintainer", command[0], table.store.uri, *command[1:]]
+        done = subprocess.run(words, env=environment, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b""), command
+    assert json.loads(done.stdout.splitlines()[0])["v"].startswith("größe 😀")
