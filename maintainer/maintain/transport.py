@@ -21,11 +21,10 @@ from maintainer.format import commit_message
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import DELETION_VECTORS, IndexFileMeta
+from maintainer.model.report import VERSION
 from maintainer.model.schema import TableSchema
 from maintainer.model.work import CompactionUnit, IndexFailure, Plan, Rebuild, Result, Work, WorkKind
 from maintainer.storage.layout import check_file_name
-
-VERSION = 1
 
 
 def plan_to_json(plan: Plan, schema: TableSchema) -> dict[str, Any]:
