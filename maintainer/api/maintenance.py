@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import structlog
@@ -193,7 +194,7 @@ class _Pass:
 
     def _execute(self, plan: Plan, schema: TableSchema) -> list[Result]:
         """The results of all work of a plan; when one fails, its exception and no files."""
-        threads = max(1, min(len(plan.work), os.cpu_count() or 1, self.memory // LEAST_MEMORY_OF_A_BUCKET))
+        threads = self._threads(plan.work)
         stop = threading.Event()
 
         def watched(work: Work, size: int) -> None:
@@ -228,6 +229,12 @@ class _Pass:
             for future in finished:
                 abort(self.store, future.result(), frozenset())
             raise
+
+    def _threads(self, work: Sequence[Work]) -> int:
+        """How many buckets may be worked on at a time: the neediest ones together keep within the budget, if more than one is."""
+        most = max(1, min(len(work), os.cpu_count() or 1, self.memory // LEAST_MEMORY_OF_A_BUCKET))
+        needs = accumulate(sorted((item.estimated_memory for item in work), reverse=True)[:most])
+        return max(1, sum(need <= self.memory for need in needs))
 
     def _commit(self, committer: Committer, results: Sequence[Result]) -> CommitOutcome:
         """Publish what still fits; the files of everything else are deleted, unless it may have been published."""

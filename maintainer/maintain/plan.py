@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 from maintainer.errors import CorruptFile, CorruptTable, UsageError
 from maintainer.index import groups
-from maintainer.index.definition import definitions
+from maintainer.index.definition import IndexDefinition, definitions
+from maintainer.index.groups import GroupPlan
 from maintainer.maintain.compact import append_files, unit_options
 from maintainer.maintain.pick import Clock, CompactionOptions, Levels, pick_full, pick_normal, restore
 from maintainer.maintain.rebuild import group_plans
@@ -29,15 +30,20 @@ from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
 from maintainer.model.schema import TableSchema
+from maintainer.model.types import CHARACTERS
 from maintainer.model.work import CompactionUnit, Plan, Rebuild, Work, WorkKind
 from maintainer.storage.layout import Layout, partition_text
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState
 
+_LEAST_MEMORY = 32 << 20
 _MERGE_FACTOR = 4
 """Decoded rows take about this many times the bytes of their compressed files."""
-_INDEX_BYTES_PER_ROW = 64
-_LEAST_MEMORY = 32 << 20
+_MOST_FOR_MERGING = 224 << 20
+"""Merging uses more when it may, and makes do with this."""
+_INDEX_BYTES_PER_ROW = 120
+_TEXT_FACTOR = 5
+"""A text is held about so many times while it is sorted; texts that do not repeat take no more than the compressed file of all columns."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +174,7 @@ class _Planner:
             kind = WorkKind.UPGRADE
         moved = [step.file for step in taken if isinstance(step, Upgrade)]
         expected = _expected(bucket, unit, rewritten, moved, elsewhere)
-        rebuilds, index_rows = self._expected_rebuilds(expected)
+        rebuilds, index_memory = self._expected_rebuilds(expected)
         size = sum(file.file_size for file in (*rewritten, *elsewhere))
         return Work(
             kind=kind,
@@ -178,14 +184,13 @@ class _Planner:
             rewrite_append=self.rewrite_append,
             rebuilds=rebuilds,
             estimated_bytes=size,
-            estimated_memory=_LEAST_MEMORY + max(_MERGE_FACTOR * size, _INDEX_BYTES_PER_ROW * index_rows),
+            estimated_memory=_LEAST_MEMORY + max(min(_MERGE_FACTOR * size, _MOST_FOR_MERGING), index_memory),
         )
 
     def _expected_rebuilds(self, expected: BucketState) -> tuple[tuple[Rebuild, ...], int]:
-        """Groups to build once the files are as expected, and the rows of the largest of them."""
+        """Groups to build once the files are as expected, and the memory of the largest of them."""
         plans = [(definition, plan) for definition, plan in group_plans(expected, self.definitions) if plan.sources]
-        rows = max((sum(rows for _, rows in plan.sources) for _, plan in plans), default=0)
-        return tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in plans)), rows
+        return tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in plans)), _index_memory(expected, plans)
 
     def _plan_groups(self, bucket: BucketState, force: bool) -> Work | None:
         request = self.request
@@ -203,7 +208,6 @@ class _Planner:
         built = [(definition, plan) for definition, plan in plans if plan.sources]
         sources = {name for _, plan in built for name, _ in plan.sources}
         size = sum(file.file_size for file in bucket.files if file.file_name in sources)
-        rows = max((sum(rows for _, rows in plan.sources) for _, plan in built), default=0)
         return Work(
             kind=WorkKind.INDEX,
             bucket=bucket,
@@ -211,8 +215,23 @@ class _Planner:
             rebuilds=tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in built)),
             second_round=False,
             estimated_bytes=size,
-            estimated_memory=_LEAST_MEMORY + _INDEX_BYTES_PER_ROW * rows,
+            estimated_memory=_LEAST_MEMORY + _index_memory(bucket, built),
         )
+
+
+def _index_memory(bucket: BucketState, plans: Sequence[tuple[IndexDefinition, GroupPlan]]) -> int:
+    """What the largest of these groups takes while it is built."""
+    sizes = {file.file_name: file.file_size for file in bucket.files}
+    return max(
+        (
+            sum(
+                _INDEX_BYTES_PER_ROW * rows + (_TEXT_FACTOR * sizes[name] if definition.data_type.root in CHARACTERS else 0)
+                for name, rows in plan.sources
+            )
+            for definition, plan in plans
+        ),
+        default=0,
+    )
 
 
 def _expected(
@@ -229,7 +248,9 @@ def _expected(
     files += [replace(file, file_source=FileSource.COMPACT, file_name=f"new {file.file_name}") for file in elsewhere]
     if rewritten:
         rows = sum(file.row_count for file in rewritten)
-        files.append(replace(rewritten[0], file_name="new", level=unit.output_level, file_source=FileSource.COMPACT, row_count=rows))
+        size = sum(file.file_size for file in rewritten)
+        source = FileSource.COMPACT
+        files.append(replace(rewritten[0], file_name="new", level=unit.output_level, file_source=source, row_count=rows, file_size=size))
     return replace(bucket, files=tuple(files))
 
 

@@ -28,7 +28,9 @@ from maintainer.model.work import IndexFailure, Rebuild
 
 log = structlog.get_logger(__name__)
 
-BATCH_ROWS = 64 * 1024
+BATCH_ROWS = 16 * 1024
+BATCH_BYTES = 16 << 20
+"""Of the stored bytes of whole rows: one column of them may take a multiple in memory."""
 _NOT_ABOUT_VALUES = (StorageError, CorruptFile, CorruptTable, MemoryError)
 """What fails the whole work instead of one group: nothing would come of publishing around a broken store or table."""
 
@@ -105,8 +107,9 @@ def _column(
 ) -> Iterator[pa.Array]:
     """The indexed column of all physical rows, file after file."""
     for meta in files:
+        batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * meta.row_count // max(meta.file_size, 1)))
         with open_file(meta) as file:
-            for _, batch in file.batches([definition.column], BATCH_ROWS):
+            for _, batch in file.batches([definition.column], batch_rows):
                 yield batch.column(0)
             was_read(file.stored_bytes(definition.column))
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -400,3 +401,23 @@ class TestFailures:
         assert tried == ["v", "v"]
         assert table.maintain().failures == ()
         table.check()
+
+
+@pytest.mark.parametrize(
+    ("needs", "memory", "threads"),
+    [
+        ([32, 32, 32, 32], 2048, 4),
+        ([256] * 8, 1024, 4),
+        ([600, 600, 32, 32], 1024, 1),
+        ([600, 300, 100, 32], 1024, 3),
+        ([5000, 5000], 1024, 1),
+        ([32, 32], 128, 1),
+    ],
+)
+def test_buckets_that_are_worked_on_together_need_no_more_than_the_budget(
+    needs: list[int], memory: int, threads: int, table: SmallTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    (item,) = plan_pass(table.store, PlanRequest()).work
+    work = [replace(item, estimated_memory=need << 20) for need in needs]
+    assert maintenance._Pass(table.store, PlanRequest(), True, memory << 20, None, None)._threads(work) == threads

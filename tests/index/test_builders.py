@@ -157,6 +157,29 @@ def test_batches_leave_no_trace(name: str, block_size: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["btree", "bitmap"])
+@pytest.mark.usefixtures("few_rows_per_batch")
+@pytest.mark.parametrize("seed", range(8))
+def test_texts_that_repeat_in_some_chunks_leave_no_trace(name: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    chunks: list[list[str | None]] = []
+    for _ in range(random.integers(1, 8)):
+        distinct, size = int(random.choice([1, 2, 3, 1000])), int(random.integers(0, 40))
+        texts: list[str | None] = [f"text {number}" for number in random.integers(0, distinct, size)]
+        chunks.append([None if random.random() < 0.1 else text for text in texts])
+    chunks.append(["text 1"])
+    rows = [text for chunk in chunks for text in chunk]
+    built = family.family(name).build(pa.chunked_array(chunks, pa.string()), definition(name, "STRING", options(name, 40)), len(rows))
+    assert content(built) == REFERENCES[name](*grouped(rows, type_("STRING")), 40)
+
+
+def test_a_long_text_that_repeats_is_held_once() -> None:
+    chunk = pa.array([f"{'x' * 1000}{row % 3}" for row in range(10_000)])
+    ordered = ordering.OrderedColumn((chunk for _ in range(5)), type_("STRING"), 50_000)
+    assert ordered.distinct == 3
+    assert ordered._entries.nbytes < 20_000
+
+
+@pytest.mark.parametrize("name", ["btree", "bitmap"])
 def test_columns_come_in_any_chunks(name: str) -> None:
     index = definition(name, "STRING")
     whole = ["b", None, "a", "b", None, "c", "a"]
