@@ -23,6 +23,7 @@ from pyroaring import BitMap64
 
 from maintainer.data.reader import DataFile, open_data_file
 from maintainer.data.writer import DataFileWriter
+from maintainer.errors import UsageError
 from maintainer.maintain.attempt import Attempt
 from maintainer.maintain.lookup import DeletionVectors, PositionLookup
 from maintainer.maintain.pick import Levels, restore
@@ -93,6 +94,8 @@ class BucketCompaction:
     def run(self, unit: CompactionUnit) -> None:
         """Compact the files of a unit."""
         levels = self.levels()
+        if not 0 <= unit.output_level <= levels.max_level:
+            raise UsageError(f"there is no level {unit.output_level} to compact into; the highest is {levels.max_level}")
         options = unit_options(self.options, levels.max_level, self.rewrite_append)
         disordered = self._disordered(unit.files)
         for step in steps(unit, key_range(self.key_types), options, disordered):

@@ -80,7 +80,7 @@ SCENES: dict[str, tuple[dict[str, Any], Callable[[SmallTable], object], Callable
     "compactions, and groups of other buckets": ({"bucket": "3"}, _mixed, run_pass),
     "writer": ({"indexes": True, "bucket": "2"}, lambda table: None, write),
 }
-TRIALS = share("failing requests: trials a scene", short=16, long=10_000)
+TRIALS = share("failing requests: trials a scene", short=12, long=10_000)
 
 
 @pytest.fixture(scope="module", params=SCENES)
@@ -151,7 +151,7 @@ def settled(path: str) -> None:
     assert table.maintain().outcome == "nothing"
 
 
-KILLS = share("killed processes", short=10, long=600)
+KILLS = share("killed processes", short=8, long=600)
 
 
 def test_killed_processes(tmp_path: Path) -> None:

@@ -236,6 +236,15 @@ class TestHostile:
         assert before <= files_below(table.path)
         check(table)
 
+    @pytest.mark.parametrize("level", [-1, 6, 2**31, 10**30])
+    def test_a_level_that_cannot_be(self, table: SmallTable, level: int) -> None:
+        plan = planned(table)
+        plan["work"][0]["output_level"] = level
+        before = files_below(table.path)
+        with pytest.raises(UsageError, match=f"there is no level {level} to compact into; the highest is 5"):
+            executed(table, plan)
+        assert files_below(table.path) == before
+
     def test_damaged_documents(self, table: SmallTable, tmp_path: Path) -> None:
         """Whatever a plan or result says, nothing but a `MaintainerError` comes of it, and every file that a snapshot names is there."""
         plan = planned(table)

@@ -22,7 +22,7 @@ from tests.support.campaign import share
 from tests.support.small_table import SmallTable, arrow_of
 from tests.support.striking_storage import files_below, named_by, referenced
 
-SECONDS = share("races of processes: seconds each", short=3, long=60)
+SECONDS = share("races of processes: seconds each", short=2, long=60)
 ROOT = Path(__file__).parents[2]
 SMALL_STEPS = {"manifest.merge-min-count": "4", "target-file-size": "4 kb", "num-sorted-run.compaction-trigger": "3"}
 
@@ -61,7 +61,7 @@ def check(table: SmallTable) -> readers.Rows:
     return expected
 
 
-@pytest.mark.parametrize("options", [{}, SMALL_STEPS], ids=["defaults", "small steps"])
+@pytest.mark.parametrize("options", [pytest.param({}, marks=pytest.mark.long, id="defaults"), pytest.param(SMALL_STEPS, id="small steps")])
 def test_two_maintainers_two_writers_and_a_reader(tmp_path: Path, options: dict[str, str]) -> None:
     table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **options)
     table.rows = rows_of(race(table, "writer0", "writer1", "maintainer2", "maintainer3", "reader4"))
