@@ -271,6 +271,16 @@ class TableOptions(Mapping[str, str]):
         """Whether APPEND files are rewritten so that indexes may cover them (decision 5)."""
         return self.boolean("maintain.rewrite-append", True)
 
+    @cached_property
+    def rewrite_append_budget(self) -> int:
+        """Bytes of APPEND files above level 0 that the daemon rewrites within an hour (decision 5)."""
+        return self.size("maintain.rewrite-append-budget", 10 << 30)
+
+    @cached_property
+    def commit_interval(self) -> float:
+        """Seconds that the finished buckets of a pass wait for others to be committed with them."""
+        return self.duration("maintain.commit-interval", 60.0)
+
 
 def _per_level(text: str) -> dict[int, str]:
     values = {}

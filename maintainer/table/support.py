@@ -50,7 +50,7 @@ ACTED_ON: Mapping[str, str] = {
     ),
     "our own": (
         "publish.single-writer publish.verify-delay read.group-acceptance read.time-zone maintain.rewrite-append "
-        "maintain.rewrite-append-budget maintain.ignored-options maintain.bitmap-peer-blocks"
+        "maintain.rewrite-append-budget maintain.commit-interval maintain.ignored-options maintain.bitmap-peer-blocks"
     ),
 }
 """What is configured -> the options, separated by spaces; `*` stands for any text."""

@@ -56,6 +56,7 @@ def test_defaults_are_those_of_java_2_1() -> None:
     assert (options.commit_min_retry_wait, options.commit_max_retry_wait) == (0.01, 10.0)
     assert (options.last_safe_snapshot, options.sequence_number_in_snapshot) == (None, False)
     assert (options.rewrite_append, options.relaxed_group_acceptance) == (True, False)
+    assert (options.rewrite_append_budget, options.commit_interval) == (10 << 30, 60.0)
 
 
 def test_the_number_of_levels_follows_the_trigger() -> None:
