@@ -225,7 +225,7 @@ def _snapshots(document: Document, console: Console) -> None:
             (
                 str(each["id"]),
                 each["kind"],
-                each["time"].replace("T", " ").removesuffix("+00:00"),
+                each["time"].replace("T", " ")[:23],
                 str(each["schema_id"]),
                 f"{each['total_records']:,}",
                 _signed(each["delta_records"]),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-from maintainer.data.values import partition_json
+from maintainer.data.values import partition_json, timestamp_text
 from maintainer.index.definition import definitions
 from maintainer.index.groups import evaluate
-from maintainer.inspect.coverage import deleted_rows
+from maintainer.inspect.coverage import deleted_rows, unusable
 from maintainer.model.report import Entry, Report
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
@@ -50,7 +49,7 @@ class Files(Report):
 
 @dataclass(frozen=True)
 class SnapshotSummary(Entry):
-    """One snapshot; `time` is when it was committed, in UTC."""
+    """One snapshot; `time` is when it was committed, in UTC, to nine digits and with a `Z`."""
 
     id: int
     kind: str
@@ -80,7 +79,8 @@ def files(store: TableStore, state: TableState | None) -> Files:
     if state is None:
         return Files(store.name, None, ())
     relaxed = store.options(state.schema).relaxed_group_acceptance
-    defined = definitions(state.schema)
+    unused = unusable(store, state, definitions(state.schema))
+    defined = [definition for definition in definitions(state.schema) if definition.column not in unused]
     found: list[LiveFile] = []
     for bucket in sorted(state.buckets.values(), key=lambda bucket: bucket.key):
         groups = [(definition.column, evaluate(bucket, definition, relaxed)) for definition in defined]
@@ -115,7 +115,7 @@ def snapshots(store: TableStore) -> Snapshots:
             SnapshotSummary(
                 id=snapshot.id,
                 kind=str(snapshot.commit_kind),
-                time=datetime.fromtimestamp(snapshot.time_millis / 1000, UTC).isoformat(timespec="milliseconds"),
+                time=f"{timestamp_text(snapshot.time_millis * 1_000_000)}Z",
                 schema_id=snapshot.schema_id,
                 total_records=snapshot.total_record_count,
                 delta_records=snapshot.delta_record_count,

@@ -7,7 +7,7 @@
 
 Ratios divide by `rows` and are 1.0 when there are none. A file that is not visible is listed once, with column null; a visible file that is
 not covered once for each definition that misses it. The state of groups is evaluated on all files of the bucket, by the strict rule unless
-the table asks for the relaxed one.
+the table asks for the relaxed one. A definition that queries do not use (`maintainer.index.usable`) covers nothing, whatever its groups are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from maintainer.data.values import partition_json
 from maintainer.errors import UsageError
 from maintainer.index.definition import IndexDefinition, definitions
 from maintainer.index.groups import NOT_VISIBLE, evaluate
+from maintainer.index.usable import why_unusable
 from maintainer.model.bucket import BucketState
 from maintainer.model.report import Entry, Report
 from maintainer.table.state import TableState
@@ -90,6 +91,7 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
     hides_level_0 = store.options(schema).deletion_vectors_enabled
     defined = definitions(schema)
     ignored = frozenset(ignored_files)
+    unused = unusable(store, state, defined)
     rows = visible = 0
     covered = [0] * len(defined)
     uncovered: list[Uncovered] = []
@@ -108,7 +110,7 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
                 continue
             visible += count
             for number, (definition, group) in enumerate(zip(defined, groups, strict=True)):
-                reason = group.reason(file)
+                reason = unused.get(definition.column) or group.reason(file)
                 if reason is None:
                     covered[number] += count
                 else:
@@ -122,6 +124,12 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
         definitions=tuple(_of_definition(definition, count, rows) for definition, count in zip(defined, covered, strict=True)),
         uncovered=tuple(uncovered),
     )
+
+
+def unusable(store: TableStore, state: TableState | None, defined: Iterable[IndexDefinition]) -> dict[str, str]:
+    """The columns whose index no query of this state uses, with the reason."""
+    schemas = [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)]
+    return {definition.column: why for definition in defined if (why := why_unusable(definition, schemas)) is not None}
 
 
 def live_rows(store: TableStore, bucket: BucketState) -> dict[str, int]:

@@ -22,12 +22,10 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from maintainer.data.evolution import retyped
 from maintainer.data.values import to_arrow_array
-from maintainer.errors import Unsupported
 from maintainer.index.definition import SORTED, IndexDefinition, definitions
-from maintainer.index.family import family
 from maintainer.index.groups import NOT_VISIBLE
+from maintainer.index.usable import why_unusable
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta
 from maintainer.model.predicate import Predicate, fields_of
@@ -104,7 +102,8 @@ class _Planner:
         else:
             wanted = fields_of(predicate)
             found = [each for each in definitions(state.schema) if each.family in SORTED and each.column in wanted]
-            unusable = {each.column: why for each in found if (why := self._why_unusable(each, state)) is not None}
+            schemas = [store.schema(schema_id) for schema_id in state.schema_ids] if found else []
+            unusable = {each.column: why for each in found if (why := why_unusable(each, schemas)) is not None}
             readable = [each for each in found if each.column not in unusable]
             self._projected = project(predicate, {each.column for each in readable})
             self._definitions = tuple(each for each in readable if self._projected and each.column in fields_of(self._projected))
@@ -153,19 +152,6 @@ class _Planner:
             return NOT_VISIBLE
         if self._test is not None and not self._test(self._bounds.of(file)):
             return "statistics: no row can match"
-        return None
-
-    def _why_unusable(self, definition: IndexDefinition, state: TableState) -> str | None:
-        """Why no group of a definition is asked. A payload does not tell the type that its keys had when it was built."""
-        try:
-            family(str(definition.family))
-        except Unsupported:
-            return f"{definition.family} indexes are not read yet"
-        for schema_id in state.schema_ids:
-            field = self._store.schema(schema_id).field_by_id(definition.field_id)
-            change = None if field is None else retyped(field.type, definition.data_type)
-            if change is not None:
-                return f"the type of the column was changed ({change})"
         return None
 
     def _matching_partitions(self) -> Mapping[bytes, bool]:

@@ -2,7 +2,8 @@
 
 A `Scan` is only a description. Each of its methods resolves the snapshot, makes the plan and, if rows are wanted, reads them; data files,
 deletion vectors, index files and schema all come from that snapshot. Without time travel the columns are those of the table's latest schema;
-with it, those of the snapshot's.
+with it, those of the snapshot's. The snapshot is the latest one, unless the call or an option of the table (`maintainer.read.travel`) says
+otherwise.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.report import Entry, Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
-from maintainer.model.types import DataField, DataType, TypeRoot
+from maintainer.model.types import DataField
+from maintainer.read import travel
 from maintainer.read.expression import Column, Expression, bind
-from maintainer.read.literals import place
 from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
 from maintainer.read.plan import FilePlan, ScanPlan, plan_files
 from maintainer.read.rows import RowReader
@@ -148,11 +149,9 @@ class Scan:
         elif self.tag is not None:
             snapshot = self.store.tag(self.tag)
         elif self.as_of is not None:
-            snapshot = self.store.snapshot_as_of(_millis(self.as_of, self._time_zone()))
-            if snapshot is None:
-                raise UsageError(f"{self.store.name}: there is no snapshot as old as {self.as_of}")
+            snapshot = travel.at_time(self.store, self.as_of)
         else:
-            return self.store.latest_snapshot(), self.store.latest_schema()
+            return travel.chosen(self.store)
         assert snapshot is not None
         return snapshot, self.store.schema_of(snapshot)
 
@@ -250,15 +249,3 @@ def _sorted(
             held = sorted_rows(pa.Table.from_batches(held, schema=arrow), keys, schema, limit).to_batches()
             rows = sum(part.num_rows for part in held)
     return sorted_rows(pa.Table.from_batches(held, schema=arrow), keys, schema, limit)
-
-
-def _millis(moment: int | str | dt.datetime, time_zone: str) -> int:
-    """Epoch milliseconds; text and times without a zone are of the session time zone."""
-    if isinstance(moment, str) and moment.strip().isdecimal():
-        return int(moment)
-    if isinstance(moment, int) and not isinstance(moment, bool):
-        return moment
-    nanos = place(moment, DataType(TypeRoot.TIMESTAMP_LTZ, precision=9), "as of", time_zone).value
-    if nanos is None:
-        raise UsageError(f"{moment!r} is too far away")
-    return int(nanos // 1_000_000)

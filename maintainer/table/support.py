@@ -192,16 +192,20 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
 REFUSED: Mapping[str, Refusal] = dict(_refusals())
 
 NOT_READ: Mapping[str, str] = {
-    "the table's options choose another snapshot or other files to read; ask for them in the call instead": (
-        "scan.snapshot-id scan.tag-name scan.timestamp scan.timestamp-millis scan.version scan.watermark scan.bucket "
-        "scan.creation-time-millis scan.file-creation-time-millis incremental-between incremental-between-timestamp "
-        "incremental-to-auto-tag"
+    "the table's options choose only some rows, or changes between snapshots; unset it for the call (--option KEY=)": (
+        "scan.watermark scan.bucket scan.creation-time-millis scan.file-creation-time-millis incremental-between "
+        "incremental-between-timestamp incremental-to-auto-tag"
     ),
     "rows would come from another branch, too": (
         "scan.fallback-branch scan.fallback-snapshot-branch scan.fallback-delta-branch scan.primary-branch"
     ),
 }
 """Harmless for maintenance, but a reader that does not act on them gives other rows than Java's."""
+
+READ_MODES = frozenset(
+    {"", "default", "full", "latest-full", "latest", "compacted-full", "from-snapshot", "from-snapshot-full", "from-timestamp"}
+)
+"""Values of `scan.mode` that batch reads act on (`maintainer.read.travel`)."""
 
 FORMATS = frozenset({"parquet"})
 """File formats that are read and written."""
@@ -337,6 +341,8 @@ def _option_findings(schema: TableSchema) -> Iterator[Finding]:
         refusal = _refusal(key)
         if key in _NOT_READ and text:
             yield Finding(f"{key} = {value}", _NOT_READ[key], reading=True, maintaining=False)
+        elif key == "scan.mode" and text not in READ_MODES:
+            yield Finding(f"{key} = {value}", "batch reads of this mode are not supported", reading=True, maintaining=False)
         elif refusal is not None and text not in refusal.accepted:
             yield Finding(f"{key} = {value}", refusal.reason, refusal.reading)
         elif refusal is None and key not in ignored and not _is_allowed(key):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import maintainer
+from maintainer.format import snapshot_json
 from tests.support.java_cases import has_after, java_case
 from tests.support.tables import append, make_busy_table, make_table
 
@@ -51,7 +53,10 @@ def test_times_are_in_utc(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     append(table, 0, 1)
     (only,) = table.snapshots().snapshots
-    assert only.time.endswith("+00:00")
+    snapshot = table.store.snapshot(1)
+    path = Path(table.store.uri) / table.store.snapshot_path(1)
+    path.write_bytes(snapshot_json.encode(replace(snapshot, time_millis=1_796_000_523_004)))
+    assert table.snapshots().snapshots[0].time == "2026-11-30T01:02:03.004000000Z"
     assert (only.kind, only.total_records, only.delta_records, only.identifier) == ("APPEND", 1, 1, 2**63 - 1)
 
 

@@ -11,7 +11,8 @@ import pytest
 import maintainer
 from maintainer.errors import UsageError
 from maintainer.index.groups import NOT_VISIBLE
-from tests.support.evolve import set_options
+from maintainer.model.types import DataType, TypeRoot
+from tests.support.evolve import retype_column, set_options
 from tests.support.java_cases import has_after, java_case
 from tests.support.tables import append, make_busy_table, make_table
 
@@ -62,6 +63,19 @@ def test_a_definition_without_groups_is_reported_file_by_file(tmp_path: Path) ->
     set_options(table.store.uri, **{"pk-bitmap.index.columns": "v"})
     assert ratios(table) == (1.0, {"v": 0.0, "n": 1.0})
     assert {(each.column, each.rows) for each in table.coverage().uncovered} == {("v", file.rows) for file in table.files().files}
+
+
+def test_an_index_that_no_query_uses_covers_nothing(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    append(table, 0, 100)
+    table.maintain()
+    assert ratios(table) == (1.0, {"v": 1.0, "n": 1.0})
+    retype_column(table.store.uri, "n", DataType(TypeRoot.BIGINT))
+    opened = maintainer.open_table(table.store.uri)
+    assert ratios(opened) == (1.0, {"v": 1.0, "n": 0.0})
+    (reason,) = {each.reason for each in opened.coverage().uncovered if each.column == "n"}
+    assert {file.reason for file in opened.scan("n = 1").explain().files} == {f"n: {reason}"}
+    assert {file.covered_by for file in opened.files()} == {("v",)}
 
 
 def test_partitions_are_values(tmp_path: Path) -> None:

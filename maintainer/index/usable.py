@@ -1,0 +1,29 @@
+"""Which index definitions queries use: the rule that planning a scan and counting coverage share (spec 07 §4; DESIGN §5 "coverage").
+
+A payload does not tell the type that its keys had when it was built. So a definition is used only while every live data file holds its column
+with the values that the column has now, and only when its family can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from maintainer.data.evolution import retyped
+from maintainer.errors import Unsupported
+from maintainer.index.definition import IndexDefinition
+from maintainer.index.family import family
+from maintainer.model.schema import TableSchema
+
+
+def why_unusable(definition: IndexDefinition, schemas: Iterable[TableSchema]) -> str | None:
+    """Why no group of a definition is used, whatever its state; `schemas` are those of the live data files."""
+    try:
+        family(str(definition.family))
+    except Unsupported:
+        return f"{definition.family} indexes are not read yet"
+    for schema in schemas:
+        field = schema.field_by_id(definition.field_id)
+        change = None if field is None else retyped(field.type, definition.data_type)
+        if change is not None:
+            return f"the type of the column was changed ({change})"
+    return None
