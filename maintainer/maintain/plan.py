@@ -51,13 +51,15 @@ class PlanRequest:
     """What is wanted of a pass.
 
     `partitions`: only these, each given by some or all of its columns. `columns`, `force` (with `index_only`): only these definitions, and also
-    groups that are current. `settled`: buckets for which `full` and `force` were fulfilled already. `quarantined`: groups whose build failed
-    in this process; they are not planned on their own again.
+    groups that are current. `rewrite_append_bytes`: so much of the APPEND files above level 0 is rewritten where it is, but of one bucket
+    all when it is more than 0; None: all. `settled`: buckets for which `full` and `force` were fulfilled already. `quarantined`: groups whose
+    build failed in this process; they are not planned on their own again.
     """
 
     full: bool = False
     partitions: Sequence[Mapping[str, str]] | None = None
     rewrite_append: bool = True
+    rewrite_append_bytes: int | None = None
     index_only: bool = False
     columns: tuple[str, ...] | None = None
     force: bool = False
@@ -88,6 +90,14 @@ def plan_table(state: TableState | None, table_name: str, schema: TableSchema, r
     )
 
 
+def append_bytes(work: Work) -> int:
+    """How much of `PlanRequest.rewrite_append_bytes` a work item takes."""
+    if not (work.unit and work.rewrite_append and work.rewrite_elsewhere):
+        return 0
+    taken = () if work.kind is WorkKind.REWRITE_APPEND else work.unit.files
+    return sum(file.file_size for file in append_files(work.bucket.files) if file not in taken)
+
+
 class _Planner:
     """What planning any bucket of a table depends on."""
 
@@ -101,6 +111,9 @@ class _Planner:
         self.key = key_range(schema.key_types)
         self.definitions = definitions(schema)
         self.rewrite_append = request.rewrite_append and bool(self.definitions)
+        self.rewritten_bytes = 0
+        self.waiting = 0
+        """APPEND files that are not planned because of `rewrite_append_bytes`."""
         self._check_request()
 
     def _check_request(self) -> None:
@@ -146,6 +159,8 @@ class _Planner:
         if not any(bucket.files for bucket in chosen):
             return "the table holds no data" if self.request.partitions is None else "no data in these partitions"
         failed = len(self.request.quarantined)
+        if self.waiting:
+            return f"{_files(self.waiting, 'APPEND')} above level 0 wait{'s' * (self.waiting == 1)} for the budget of rewriting such files"
         if failed:
             return f"no file is to be compacted, {failed} group{'s' * (failed > 1)} could not be built"
         return "no file is to be compacted" + (", and every index group is current" if self.definitions else "")
@@ -158,7 +173,11 @@ class _Planner:
         else:
             unit = pick_normal(levels, self.options, Clock(self.request.now))
             reason = _pick_reason(levels)
-        where_they_are = append_files(bucket.files) if self.rewrite_append else []
+        taken = () if unit is None else unit.files
+        where_they_are = [file for file in append_files(bucket.files) if file not in taken] if self.rewrite_append else []
+        affordable = self._affords(where_they_are)
+        if not affordable:
+            where_they_are = []
         if unit is None and not where_they_are:
             return None
         kind = WorkKind.COMPACT
@@ -167,12 +186,12 @@ class _Planner:
             level = where_they_are[0].level
             unit = CompactionUnit(level, tuple(file for file in where_they_are if file.level == level), file_rewrite=True)
             reason = f"{_files(len(where_they_are), 'APPEND')} above level 0: no index can cover what no compaction wrote"
-        taken = steps(unit, self.key, options)
-        rewritten = [file for step in taken if isinstance(step, Rewrite) for file in step.files]
+        planned = steps(unit, self.key, options)
+        rewritten = [file for step in planned if isinstance(step, Rewrite) for file in step.files]
         elsewhere = [file for file in where_they_are if file not in unit.files]
         if not rewritten and not elsewhere:
             kind = WorkKind.UPGRADE
-        moved = [step.file for step in taken if isinstance(step, Upgrade)]
+        moved = [step.file for step in planned if isinstance(step, Upgrade)]
         expected = _expected(bucket, unit, rewritten, moved, elsewhere)
         rebuilds, index_memory = self._expected_rebuilds(expected)
         size = sum(file.file_size for file in (*rewritten, *elsewhere))
@@ -182,10 +201,20 @@ class _Planner:
             reason=reason,
             unit=unit,
             rewrite_append=self.rewrite_append,
+            rewrite_elsewhere=affordable,
             rebuilds=rebuilds,
             estimated_bytes=size,
             estimated_memory=_LEAST_MEMORY + max(min(_MERGE_FACTOR * size, _MOST_FOR_MERGING), index_memory),
         )
+
+    def _affords(self, files: Sequence[DataFileMeta]) -> bool:
+        """Whether these APPEND files of a bucket may be rewritten, too; if so, they are accounted for."""
+        most, size = self.request.rewrite_append_bytes, sum(file.file_size for file in files)
+        if files and most is not None and (most <= 0 or (self.rewritten_bytes and self.rewritten_bytes + size > most)):
+            self.waiting += len(files)
+            return False
+        self.rewritten_bytes += size
+        return True
 
     def _expected_rebuilds(self, expected: BucketState) -> tuple[tuple[Rebuild, ...], int]:
         """Groups to build once the files are as expected, and the memory of the largest of them."""

@@ -37,6 +37,8 @@ def plan_to_json(plan: Plan, schema: TableSchema) -> dict[str, Any]:
         "schema_id": plan.schema_id,
         "work": [_work_to_json(work, schema) for work in plan.work],
         "idle_reason": plan.idle_reason,
+        "estimated_bytes": plan.estimated_bytes,
+        "estimated_memory": plan.estimated_memory,
     }
 
 
@@ -114,6 +116,7 @@ def _work_to_json(work: Work, schema: TableSchema) -> dict[str, Any]:
         "estimated_memory": work.estimated_memory,
         "file_rewrite": unit.file_rewrite if unit else None,
         "rewrite_append": work.rewrite_append,
+        "rewrite_elsewhere": work.rewrite_elsewhere,
         "second_round": work.second_round,
         "state": _encode(_state_message(work.bucket)),
     }
@@ -138,6 +141,7 @@ def _work_from_json(document: Any) -> Work:
         reason=fields.text("reason"),
         unit=None if level is None else CompactionUnit(level, tuple(files[name] for name in names), fields.boolean("file_rewrite")),
         rewrite_append=fields.boolean("rewrite_append"),
+        rewrite_elsewhere=fields.boolean("rewrite_elsewhere"),
         second_round=fields.boolean("second_round"),
         rebuilds=tuple(Rebuild(one.text("column"), one.integer("level")) for one in rebuilds),
         estimated_bytes=fields.integer("estimated_bytes"),

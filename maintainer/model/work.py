@@ -44,9 +44,9 @@ class Rebuild:
 class Work:
     """One decision of the planner: everything an executor needs besides the table's schema and storage.
 
-    `unit` is None for WorkKind.INDEX. `rewrite_append`: rewrite APPEND files instead of upgrading them. `second_round`: after the unit, pick
-    once more from the state that it leaves (spec 04 §9.4). `rebuilds` are what planning expects; execution rebuilds what really changed.
-    Estimates are in bytes.
+    `unit` is None for WorkKind.INDEX. `rewrite_append`: rewrite APPEND files instead of upgrading them. `rewrite_elsewhere`: then rewrite the
+    APPEND files of the other levels where they are, too (decision 5). `second_round`: after the unit, pick once more from the state that it
+    leaves (spec 04 §9.4). `rebuilds` are what planning expects; execution rebuilds what really changed. Estimates are in bytes.
     """
 
     kind: WorkKind
@@ -54,6 +54,7 @@ class Work:
     reason: str
     unit: CompactionUnit | None = None
     rewrite_append: bool = True
+    rewrite_elsewhere: bool = True
     second_round: bool = True
     rebuilds: tuple[Rebuild, ...] = ()
     estimated_bytes: int = 0
@@ -70,6 +71,16 @@ class Plan:
     schema_id: int
     work: tuple[Work, ...]
     idle_reason: str | None = None
+
+    @property
+    def estimated_bytes(self) -> int:
+        """Of all work together."""
+        return sum(work.estimated_bytes for work in self.work)
+
+    @property
+    def estimated_memory(self) -> int:
+        """Of the neediest work."""
+        return max((work.estimated_memory for work in self.work), default=0)
 
 
 @dataclass(frozen=True)

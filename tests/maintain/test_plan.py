@@ -10,7 +10,7 @@ import pytest
 from maintainer.errors import CorruptTable, UsageError
 from maintainer.format import source_meta
 from maintainer.format.source_meta import SourceMeta
-from maintainer.maintain.plan import PlanRequest, plan_table
+from maintainer.maintain.plan import PlanRequest, append_bytes, plan_table
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileSource, IndexFileMeta
 from maintainer.model.schema import TableSchema
@@ -104,6 +104,31 @@ class TestKinds:
     @pytest.mark.parametrize(("options", "request_"), [(PLAIN, PlanRequest()), (INDEXED, PlanRequest(rewrite_append=False))])
     def test_append_files_stay_where_nothing_is_gained(self, options: dict[str, str], request_: PlanRequest) -> None:
         assert plan(bucket(base(source=FileSource.APPEND)), options=options, request=request_).work == ()
+
+    def test_append_files_are_rewritten_within_a_budget(self) -> None:
+        """Bucket by bucket, and one more than nothing; compactions go on without the files that have to wait."""
+        buckets = [bucket(base(f"b-{number}", source=FileSource.APPEND), number=number) for number in range(3)]
+        buckets.append(bucket(level_0("new", 1), base("b-3", source=FileSource.APPEND), number=3))
+
+        def planned(budget: int | None) -> list[tuple[int, str, int]]:
+            found = plan(*buckets, options=INDEXED, request=PlanRequest(rewrite_append_bytes=None if budget is None else budget * 1000))
+            return [(work.bucket.bucket, str(work.kind), append_bytes(work) // 100_000) for work in found.work]
+
+        rewritten = [(number, "rewrite-append", 1) for number in range(3)]
+        assert planned(None) == planned(400) == [*rewritten, (3, "compact", 1)]
+        assert planned(399) == [*rewritten, (3, "compact", 0)]
+        assert planned(200) == [*rewritten[:2], (3, "compact", 0)]
+        assert planned(1) == [*rewritten[:1], (3, "compact", 0)]
+        assert planned(0) == [(3, "compact", 0)]
+
+    def test_files_that_wait_for_the_budget_are_the_reason_for_an_idle_plan(self) -> None:
+        found = plan(bucket(base(source=FileSource.APPEND)), options=INDEXED, request=PlanRequest(rewrite_append_bytes=0))
+        assert (found.work, found.idle_reason) == ((), "1 APPEND file above level 0 waits for the budget of rewriting such files")
+
+    def test_a_bucket_whose_append_files_wait_still_gets_its_groups(self) -> None:
+        low = base("low", 4)
+        work = only(plan(bucket(low, base(source=FileSource.APPEND)), options=INDEXED, request=PlanRequest(rewrite_append_bytes=0)))
+        assert (work.kind, {rebuild.level for rebuild in work.rebuilds}) == (WorkKind.INDEX, {4})
 
     def test_gentle_tables_are_treated_as_radical(self) -> None:
         assert only(plan(bucket(level_0("a", 1), base()), options={**PLAIN, "lookup-compact": "gentle"})).unit is not None
