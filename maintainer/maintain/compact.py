@@ -14,6 +14,7 @@ above the output level, which is marked in that file's vector (`maintainer.maint
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from maintainer.data.reader import DataFile, open_data_file
+from maintainer.data.spill import Spill
 from maintainer.data.writer import DataFileWriter
 from maintainer.errors import UsageError
 from maintainer.maintain.attempt import Attempt
@@ -66,16 +68,19 @@ class BucketCompaction:
         deletions: DeletionVectors,
         attempt: Attempt,
         memory: int,
+        spill: Spill,
         rewrite_append: bool,
         progress: Callable[[int], None],
     ) -> None:
-        """`schema` is what is written; `rewrite_append`: index definitions want COMPACT files; `memory` is the budget of merging, in bytes."""
+        """`schema` is what is written; `rewrite_append`: index definitions want COMPACT files; `memory` is the budget of merging, in bytes, and
+        what does not fit goes to `spill`."""
         self.store = store
         self.schema = schema
         self.bucket = bucket
         self.deletions = deletions
         self.attempt = attempt
         self.memory = memory
+        self.spill = spill
         self.rewrite_append = rewrite_append
         self.progress = progress
         self.options = TableOptions.of(schema)
@@ -145,10 +150,12 @@ class BucketCompaction:
             with self._lookup(unit, levels) as lookup:
                 for section in step.sections:
                     runs = [[self._source(file, file.file_name not in disordered, counted=True) for file in files] for files in section]
-                    for window in merge_runs(runs, columns, self.key_names, self.key_types, self.memory):
-                        if step.lookup:
-                            lookup.mark(window.lookup_keys)
-                        writer.write(window.rows(drop_deletes))
+                    with closing(merge_runs(runs, columns, self.key_names, self.key_types, self.memory, self.spill)) as windows:
+                        for window in windows:
+                            if step.lookup:
+                                lookup.mark(window.lookup_keys)
+                            writer.write(window.rows(drop_deletes))
+                            del window  # or it is held while the next one is made
             made = writer.close()
         except BaseException:
             writer.abort()

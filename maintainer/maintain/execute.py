@@ -18,6 +18,7 @@ from collections.abc import Callable
 import structlog
 
 from maintainer.data.deletions import read_deletions, write_deletions
+from maintainer.data.spill import Spill
 from maintainer.errors import CorruptFile, UsageError
 from maintainer.index import groups
 from maintainer.index.definition import IndexDefinition, definitions
@@ -42,15 +43,24 @@ Progress = Callable[[Work, int], None]
 """Called now and then with the number of bytes of input that were worked through since the last call; may raise to stop the work."""
 
 
-def execute(plan: Plan, work: Work, store: TableStore, schema: TableSchema, memory: int, progress: Progress | None = None) -> Result:
-    """Do one item of a plan. `schema` is that of the plan, with the dynamic options of the call; `memory` is a budget in bytes."""
+def execute(
+    plan: Plan,
+    work: Work,
+    store: TableStore,
+    schema: TableSchema,
+    memory: int,
+    progress: Progress | None = None,
+    spill: Spill | None = None,
+) -> Result:
+    """Do one item of a plan. `schema` is that of the plan, with the dynamic options of the call; `memory` is a budget in bytes; what does not
+    fit into it goes to `spill`, by default to the system's directory for temporary files without a limit."""
     if plan.snapshot_id is None or schema.id != plan.schema_id:
         raise UsageError(
             f"{store.name}: this plan was made for snapshot {plan.snapshot_id} and schema {plan.schema_id}, not for schema {schema.id}"
         )
     attempt = Attempt(store, work.bucket)
     try:
-        return _Execution(plan, work, store, schema, memory, attempt, progress).run()
+        return _Execution(plan, work, store, schema, memory, spill or Spill(), attempt, progress).run()
     except CorruptFile as error:
         attempt.abandon()
         if "/" in error.path:
@@ -66,7 +76,15 @@ class _Execution:
     """One attempt at one item of work."""
 
     def __init__(
-        self, plan: Plan, work: Work, store: TableStore, schema: TableSchema, memory: int, attempt: Attempt, progress: Progress | None
+        self,
+        plan: Plan,
+        work: Work,
+        store: TableStore,
+        schema: TableSchema,
+        memory: int,
+        spill: Spill,
+        attempt: Attempt,
+        progress: Progress | None,
     ) -> None:
         self.plan = plan
         self.work = work
@@ -85,6 +103,7 @@ class _Execution:
             deletions=self.deletions,
             attempt=attempt,
             memory=memory,
+            spill=spill,
             rewrite_append=work.rewrite_append and bool(self.definitions),
             progress=self._progress(progress),
         )
@@ -129,7 +148,7 @@ class _Execution:
             if unit is not None:
                 self.reason += f"; second round: {len(unit.files)} files into level {unit.output_level}"
                 compaction.run(unit)
-        if compaction.rewrite_append:
+        if compaction.rewrite_append and self.work.rewrite_elsewhere:
             compaction.rewrite_where_they_are()
 
     def _write_deletions(self) -> IndexFileMeta | None:

@@ -7,15 +7,16 @@
                                       brings the candidates of each key together, in order of age; `deduplicate` chooses.
 
 Invariant: rows of a run are strictly ascending by key, over all its files. A level-0 file that is not in key order (spec 02 §17; `scan` tells)
-is sorted in memory before it takes part; any other disorder is a corrupt file. As long as the budget allows, the bounding run is read on, so
-that windows are large whatever the sizes of the runs.
+is sorted before it takes part, in memory if it is small, else as sorted chunks in a temporary file, which are merged as runs are; any other
+disorder is a corrupt file. As long as the budget allows, the bounding run is read on, so that windows are large whatever the sizes of the runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +45,28 @@ PROBE_ROWS = 512
 PROBED_ROWS = 8 * 1024
 """Of the longest file of a run the first rows are looked at, if it has more than this: texts that repeat take next to nothing in a file."""
 
+LEAST_SPILLED_BATCH = 128 << 10
+MOST_CHUNKS = 64
+"""Sorted chunks of a file that are merged at a time, fewer where two batches of this size for each of them are too much."""
+
 ReadBatches = Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
 """(columns, most rows of a batch) → the live rows of a file, in file order."""
+
+
+class SpillFile(Protocol):
+    """Batches in a temporary file."""
+
+    def append(self, batch: pa.RecordBatch) -> int:
+        """Write a batch; the number by which it is read again."""
+
+    def read(self, number: int) -> pa.RecordBatch: ...
+
+
+class Spill(Protocol):
+    """What does not fit into memory goes there (`maintainer.data.spill`)."""
+
+    def file(self) -> AbstractContextManager[SpillFile]:
+        """A new file, which is gone when it is closed."""
 
 
 @dataclass(frozen=True)
@@ -97,22 +118,41 @@ class MergedWindow:
 
 
 def merge_runs(
-    runs: Sequence[Sequence[Source]], columns: Sequence[str], key_names: Sequence[str], key_types: Sequence[DataType], budget: int
-) -> Iterator[MergedWindow]:
-    """Merge the runs of one section; `columns` are what survivors consist of, keys and system columns included; `budget` is in bytes."""
+    runs: Sequence[Sequence[Source]],
+    columns: Sequence[str],
+    key_names: Sequence[str],
+    key_types: Sequence[DataType],
+    budget: int,
+    spill: Spill,
+) -> Generator[MergedWindow, None, None]:
+    """Merge the runs of one section; `columns` are what survivors consist of, keys and system columns included; `budget` is in bytes. Close the
+    generator if it is left early, as it may hold temporary files."""
     limit = min(budget // SHARE_OF_BUDGET, LARGEST_BUFFER)
+    to_sort = sum(not all(source.ordered for source in run) for run in runs)
+    sorting = _Sorting(spill, limit, limit // 2 // max(to_sort, 1))
+    if to_sort:
+        limit -= limit // 2
     merge = _Merge(tuple(columns), tuple(key_names), tuple(key_types), _ages(runs))
     share = limit // max(len(runs), 1)
-    cursors = [_Cursor(run, merge, _batch_rows(run, merge.columns, share)) for run in runs]
-    while True:
-        _fill(cursors, limit)
-        bounds = [cursor.last for cursor in cursors if not cursor.finished]
-        bound = min(bounds) if bounds else None
-        parts = [cursor.cut(bound) for cursor in cursors]
-        pieces = [piece for part in parts for piece in part]
-        if not pieces:
-            return
-        yield merge.window(pieces, alone=sum(map(bool, parts)) == 1)
+    yield from _windows([_Cursor(run, merge, _batch_rows(run, merge.columns, share), sorting) for run in runs], merge, limit)
+
+
+def _windows(cursors: Sequence[_Cursor], merge: _Merge, limit: int) -> Iterator[MergedWindow]:
+    with ExitStack() as stack:
+        for cursor in cursors:
+            stack.enter_context(closing(cursor))
+        while True:
+            _fill(cursors, limit)
+            bounds = [cursor.last for cursor in cursors if not cursor.finished]
+            bound = min(bounds) if bounds else None
+            parts = [cursor.cut(bound) for cursor in cursors]
+            pieces = [piece for part in parts for piece in part]
+            if not pieces:
+                return
+            window = merge.window(pieces, alone=sum(map(bool, parts)) == 1)
+            del parts, pieces
+            yield window
+            del window  # what the caller has let go of is not held here
 
 
 def scan(source: Source, key_names: Sequence[str], key_types: Sequence[DataType]) -> Scan:
@@ -181,6 +221,71 @@ class _Merge:
         return MergedWindow(candidates, keys, chosen, order[starts] < high_rows)
 
 
+@dataclass(frozen=True)
+class _Sorting:
+    """Sorting a file that is not in order: a chunk of `chunk` bytes at a time; what is buffered of it after that has `share` bytes."""
+
+    spill: Spill
+    chunk: int
+    share: int
+
+    @property
+    def most_chunks(self) -> int:
+        return max(2, min(MOST_CHUNKS, self.share // (2 * LEAST_SPILLED_BATCH)))
+
+    def batches(self, source: Source, merge: _Merge, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a file in order, one record for each key."""
+        with ExitStack() as stack:
+            file: SpillFile | None = None
+            chunks: list[list[int]] = []
+            pieces: list[_Piece] = []
+            size = 0
+            for batch in source.read(merge.columns, batch_rows):
+                if size and size + batch.nbytes > self.chunk:
+                    file = file or stack.enter_context(self.spill.file())
+                    chunks.append(self._append(file, [merge.window(pieces, alone=False)]))
+                    pieces, size = [], 0
+                pieces.append(merge.piece(source, batch))
+                size += batch.nbytes
+            if not size:
+                return
+            window = merge.window(pieces, alone=False)
+            del pieces
+            if file is None and size <= self.share:
+                yield from window.rows(drop_deletes=False).to_batches(max_chunksize=batch_rows)
+                return
+            file = file or stack.enter_context(self.spill.file())
+            chunks.append(self._append(file, [window]))
+            del window
+            while len(chunks) > self.most_chunks:
+                with ExitStack() as done:
+                    done.push(stack.pop_all())  # the chunks so far go when those that they make up are there
+                    larger = stack.enter_context(self.spill.file())
+                    several = [chunks[start : start + self.most_chunks] for start in range(0, len(chunks), self.most_chunks)]
+                    chunks = [self._append(larger, self._merged(file, some, source, merge)) for some in several]
+                    file = larger
+            for merged in self._merged(file, chunks, source, merge):
+                yield from merged.rows(drop_deletes=False).to_batches(max_chunksize=batch_rows)
+
+    def _append(self, file: SpillFile, windows: Iterable[MergedWindow]) -> list[int]:
+        """Write rows that are in order, in batches of which two are buffered for each chunk; the numbers of these."""
+        numbers = []
+        for window in windows:
+            rows = window.rows(drop_deletes=False)
+            width = max(1, rows.nbytes // max(1, rows.num_rows))
+            batch_rows = max(1, min(BATCH_ROWS, self.share // (2 * self.most_chunks) // width))
+            numbers += [file.append(batch) for batch in rows.to_batches(max_chunksize=batch_rows)]
+        return numbers
+
+    def _merged(self, file: SpillFile, chunks: Sequence[list[int]], source: Source, merge: _Merge) -> Iterator[MergedWindow]:
+        """Merge chunks, of which the rows of the first come first in the file: among equal records the last one survives."""
+
+        def part(numbers: list[int]) -> Source:
+            return Source(source.file, lambda columns, batch_rows: map(file.read, numbers))
+
+        return _windows([_Cursor([part(numbers)], merge, BATCH_ROWS, self) for numbers in chunks], merge, self.share)
+
+
 @dataclass
 class _Cursor:
     """The buffered rows of a run, and what is still to be read of it."""
@@ -188,6 +293,7 @@ class _Cursor:
     run: Sequence[Source]
     merge: _Merge
     batch_rows: int
+    sorting: _Sorting
     pieces: list[_Piece] = field(default_factory=list)
     finished: bool = False
     last: tuple[Any, ...] = ()
@@ -196,18 +302,22 @@ class _Cursor:
     def __post_init__(self) -> None:
         self._batches = self._read()
 
-    def _read(self) -> Iterator[_Piece]:
+    def _read(self) -> Generator[_Piece, None, None]:
         for source in self.run:
-            batches = source.read(self.merge.columns, self.batch_rows) if source.ordered else self._sorted(source)
-            for batch in batches:
-                if batch.num_rows:
-                    yield self.merge.piece(source, batch)
+            with closing(self._batches_of(source)) as batches:
+                for batch in batches:
+                    if batch.num_rows:
+                        yield self.merge.piece(source, batch)
 
-    def _sorted(self, source: Source) -> Iterator[pa.RecordBatch]:
-        """A file that is not in order: all of it, sorted, with one record for each key."""
-        pieces = [self.merge.piece(source, batch) for batch in source.read(self.merge.columns, self.batch_rows)]
-        if pieces:
-            yield from self.merge.window(pieces, alone=False).rows(drop_deletes=False).to_batches(max_chunksize=self.batch_rows)
+    def _batches_of(self, source: Source) -> Generator[pa.RecordBatch, None, None]:
+        if source.ordered:
+            yield from source.read(self.merge.columns, self.batch_rows)
+        else:
+            yield from self.sorting.batches(source, self.merge, self.batch_rows)
+
+    def close(self) -> None:
+        """Let go of what is open for reading."""
+        self._batches.close()
 
     def advance(self) -> int:
         """Buffer the next batch; its size in bytes."""

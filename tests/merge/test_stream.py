@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maintainer.data.spill import Spill
 from maintainer.data.values import from_arrow, to_arrow_array
-from maintainer.errors import CorruptFile
+from maintainer.errors import CorruptFile, StorageError
 from maintainer.merge import stream
 from maintainer.merge.deduplicate import survivors
 from maintainer.merge.order import comparable
@@ -68,7 +70,7 @@ def source(
 
 def windows(runs: Sequence[Sequence[Source]], key_types: Sequence[DataType] = INT, budget: int = PLENTY) -> Iterator[MergedWindow]:
     names = [f"k{i}" for i in range(len(key_types))]
-    return merge_runs(runs, [*names, "v", *SYSTEM], names, key_types, budget)
+    return merge_runs(runs, [*names, "v", *SYSTEM], names, key_types, budget, Spill())
 
 
 def records_of(table: pa.Table, key_types: Sequence[DataType] = INT) -> list[Record]:
@@ -191,6 +193,72 @@ def test_a_scan_of_no_rows_finds_no_keys() -> None:
     assert scan(empty, ["k0"], INT) == Scan(True, None, None)
 
 
+@given(st.integers(0, 2**32), st.integers(1, 800), st.integers(1, 100), st.integers(1, 60), st.integers(3_000, 100_000))
+def test_a_file_sorted_by_spilling_is_what_it_is_sorted_in_memory(seed: int, size: int, keys: int, batch_rows: int, budget: int) -> None:
+    random_ = random.Random(seed)
+    rows = [(random_.randrange(keys), random_.randrange(3), random_.randrange(4)) for _ in range(size)]
+    run = [one("flush", 0, *((key, sequence, kind, f"{at}") for at, (key, sequence, kind) in enumerate(rows)))[0]]
+    run = [replace(run[0], ordered=False)]
+    expected = [records_of(window.rows(False)) for window in windows([run])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "BATCH_ROWS", batch_rows)
+        patch.setattr(stream, "LEAST_SPILLED_BATCH", budget // 100)
+        assert [record for window in windows([run], budget=budget) for record in records_of(window.rows(False))] == expected[0]
+
+
+def test_a_small_file_is_sorted_without_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Spill, "file", None)
+    run = [replace(one("flush", 0, (2, 5, ADD, "a"), (1, 7, ADD, "b"))[0], ordered=False)]
+    assert merged([run]) == [(1, "b"), (2, "a")]
+
+
+def large_and_disordered(name: str = "flush", rows: int = 4000) -> Source:
+    records = [(key * 7919 % rows, key, ADD, f"{key}" * 10) for key in range(rows)]
+    return replace(one(name, 0, *records)[0], ordered=False)
+
+
+SMALL = 600_000
+"""A budget that `large_and_disordered` needs several chunks with."""
+
+
+def spilling(runs: Sequence[Sequence[Source]], spill: Spill) -> Iterator[MergedWindow]:
+    return merge_runs(runs, ["k0", "v", *SYSTEM], ["k0"], INT, SMALL, spill)
+
+
+def test_what_was_spilled_is_given_back_at_the_end_and_when_the_merge_is_left() -> None:
+    spill = Spill()
+    rows = 0
+    for window in spilling([[large_and_disordered("a")], [large_and_disordered("b")]], spill):
+        rows += window.rows(True).num_rows
+        assert spill.used or rows == 4000
+    assert (rows, spill.used) == (4000, 0)
+    left = spilling([[large_and_disordered()]], spill)
+    next(left)
+    assert spill.used
+    left.close()
+    assert not spill.used
+
+
+def test_nothing_stays_spilled_when_reading_fails() -> None:
+    def broken(names: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        yield from whole.read(names, batch_rows)
+        assert spill.used
+        raise OSError("gone")
+
+    whole = large_and_disordered()
+    spill = Spill()
+    with pytest.raises(OSError, match="gone"):
+        list(spilling([[replace(whole, read=broken)]], spill))
+    assert not spill.used
+
+
+def test_the_limit_of_spilling_is_an_error_that_names_the_setting() -> None:
+    spill = Spill(limit=20_000)
+    with pytest.raises(StorageError, match=r"above the limit of 20000; raise `spill\.limit`"):
+        list(spilling([[large_and_disordered()]], spill))
+    assert not spill.used
+
+
 @pytest.mark.parametrize("keys", [(1, 3, 2), (1, 2, 2), (5, 6, 1, 2)])
 def test_disorder_above_level_0_is_a_corrupt_file(keys: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "BATCH_ROWS", 2)
@@ -239,7 +307,7 @@ def expected_of(files: Sequence[tuple[DataFileMeta, Sequence[Record]]]) -> list[
 
 @st.composite
 def buckets(draw: st.DrawFn) -> tuple[tuple[DataType, ...], list[tuple[int, list[Record], int]]]:
-    """Key types and files of a bucket: level, records in key order, and width of a row as metadata says."""
+    """Key types and files of a bucket: level, records (above level 0 in key order), and width of a row as metadata says."""
     key_types = draw(
         st.sampled_from([types("INT"), types("STRING"), types("BIGINT", "STRING"), types("DOUBLE"), types("DECIMAL(30, 3)", "INT")])
     )
@@ -263,8 +331,15 @@ def buckets(draw: st.DrawFn) -> tuple[tuple[DataType, ...], list[tuple[int, list
         ]
         cut = random_.randint(0, len(records)) if level else 0
         parts = [part for part in (records[:cut], records[cut:]) if part]
+        if level == 0 and draw(st.booleans()):
+            random_.shuffle(records)
         files += [(level, part, draw(st.sampled_from([1, 100, 10_000]))) for part in parts]
     return key_types, files
+
+
+def _in_order(records: Sequence[Record]) -> bool:
+    keys = [order_keys(record.key) for record in records]
+    return all(before < after for before, after in pairwise(keys))
 
 
 def _value(random_: random.Random, data_type: DataType, size: int) -> Any:
@@ -292,7 +367,10 @@ def test_random_files_merge_like_a_dict(
     case: tuple[tuple[DataType, ...], list[tuple[int, list[Record], int]]], budget: int, batch_rows: int, window_rows: int, drop: bool
 ) -> None:
     key_types, files = case
-    sources = {f"{i}": source(f"{i}", level, records, key_types, width=width) for i, (level, records, width) in enumerate(files)}
+    sources = {
+        f"{i}": source(f"{i}", level, records, key_types, ordered=_in_order(records), width=width)
+        for i, (level, records, width) in enumerate(files)
+    }
     found: list[tuple[Record, bool]] = []
     written: list[Record] = []
     looked_up: list[Any] = []
