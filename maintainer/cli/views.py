@@ -327,6 +327,12 @@ def _demo(document: Document, console: Console) -> None:
         say(console, "Something was wrong; see above.", "bold red")
 
 
+def _config(document: Document, console: Console) -> None:
+    values = document["values"]
+    rows = [[each["key"], cell(each["value"]), each["origin"]] for each in values]
+    show(console, [Column("key"), Column("value", wraps=True), Column("origin", wraps=True)], rows)
+
+
 VIEWS: Mapping[str, Callable[[Document, Console], None]] = {
     "coverage": _coverage,
     "passes": _passes,
@@ -340,4 +346,5 @@ VIEWS: Mapping[str, Callable[[Document, Console], None]] = {
     "written": _written,
     "committed": _committed,
     "demo": _demo,
+    "config": _config,
 }

@@ -281,6 +281,11 @@ def file_format(name: str) -> str:
     return parts[-1] if len(parts) > 1 else ""
 
 
+def is_known_option(key: str) -> bool:
+    """Whether an option is on one of the lists; what it may be set to is another question."""
+    return _refusal(key) is not None or _is_allowed(key)
+
+
 def _kind_findings(schema: TableSchema) -> Iterator[Finding]:
     options = TableOptions.of(schema)
     if not schema.primary_keys:

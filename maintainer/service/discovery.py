@@ -1,0 +1,124 @@
+"""Which tables there are to maintain: those that the configuration names, and those found in its warehouses (spec 01 §2).
+
+A table of a warehouse is a directory `<warehouse>/<db>.db/<table>` with a schema in it. It is taken when `db.table` matches one of the patterns
+of `include` and none of `exclude`. The entry of a warehouse speaks for its tables, also for one that is named in `tables`: what that says
+itself goes before it. A table is taken once, by the first entry that has it; named ones come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from maintainer.errors import MaintainerError
+from maintainer.service.configuration import Configuration, Warehouse, place_key
+from maintainer.storage.layout import Layout
+from maintainer.storage.storage import Storage, join_uri
+
+if TYPE_CHECKING:
+    from maintainer.api.table import Table
+
+OnFailure = Callable[[Warehouse, MaintainerError], None]
+
+_DATABASE = ".db"
+
+
+@dataclass(frozen=True)
+class ConfiguredTable:
+    """A table to maintain, and how to open it."""
+
+    uri: str
+    storage_options: Mapping[str, Any] = field(repr=False)
+    options: Mapping[str, str] = field(repr=False)
+    named: bool
+    """False: it was only found in a warehouse."""
+    store: str
+    """What it shares with other tables: they hang or fail together."""
+
+    @property
+    def key(self) -> str:
+        return place_key(self.uri)
+
+    def open(self) -> Table:
+        from maintainer.api.table import open_table
+
+        return open_table(self.uri, storage_options=self.storage_options, options=self.options)
+
+
+def tables_of(configuration: Configuration, on_failure: OnFailure | None = None) -> Iterator[ConfiguredTable]:
+    """All tables to maintain now, each once. A warehouse that cannot be listed raises, unless somebody else is told of it."""
+    seen = set()
+    for table in named_tables(configuration):
+        seen.add(table.key)
+        yield table
+    for warehouse in configuration.warehouses:
+        try:
+            found = tables_in(warehouse)
+        except MaintainerError as error:
+            if on_failure is None:
+                raise
+            on_failure(warehouse, error)
+            continue
+        for table in found:
+            if table.key not in seen:
+                seen.add(table.key)
+                yield table
+
+
+def named_tables(configuration: Configuration) -> list[ConfiguredTable]:
+    """The tables that the configuration names, whether they are there or not."""
+    found = []
+    for entry in configuration.tables:
+        around = _warehouse_of(entry.uri, configuration)
+        storage_options = {**(around.storage_options if around else {}), **entry.storage_options}
+        options = {**(around.options if around else {}), **entry.options}
+        store = around.uri if around else entry.uri
+        found.append(ConfiguredTable(entry.uri, storage_options, options, named=True, store=place_key(store)))
+    return found
+
+
+def tables_in(warehouse: Warehouse, known: frozenset[str] = frozenset()) -> list[ConfiguredTable]:
+    """The tables of a warehouse that its patterns select. Of those with a `known` key the schema is not looked for again."""
+    storage = Storage.open(warehouse.uri, warehouse.storage_options)
+    found = []
+    for database in _directories(storage, ""):
+        if not database.endswith(_DATABASE):
+            continue
+        for name in _directories(storage, database):
+            if not selects(warehouse, f"{database.removesuffix(_DATABASE)}.{name}"):
+                continue
+            uri = join_uri(warehouse.uri, database, name)
+            table = ConfiguredTable(uri, warehouse.storage_options, warehouse.options, named=False, store=place_key(warehouse.uri))
+            if table.key in known or _has_schema(storage, f"{database}/{name}"):
+                found.append(table)
+    return found
+
+
+def selects(warehouse: Warehouse, name: str) -> bool:
+    """Whether a warehouse's patterns take the table `db.table`."""
+    return any(fnmatchcase(name, pattern) for pattern in warehouse.include) and not any(
+        fnmatchcase(name, pattern) for pattern in warehouse.exclude
+    )
+
+
+def _warehouse_of(uri: str, configuration: Configuration) -> Warehouse | None:
+    """The first warehouse that has this table."""
+    key = place_key(uri)
+    for warehouse in configuration.warehouses:
+        directory, _, name = key.rpartition("/")
+        above, _, database = directory.rpartition("/")
+        is_below = above == place_key(warehouse.uri) and database.endswith(_DATABASE)
+        if is_below and selects(warehouse, f"{database.removesuffix(_DATABASE)}.{name}"):
+            return warehouse
+    return None
+
+
+def _directories(storage: Storage, path: str) -> list[str]:
+    return [entry.name for entry in storage.list(path) if entry.is_directory and not entry.name.startswith((".", "_"))]
+
+
+def _has_schema(storage: Storage, path: str) -> bool:
+    prefix = "schema-"
+    return any(entry.name.startswith(prefix) for entry in storage.list(f"{path}/{Layout().schema_directory}") if not entry.is_directory)
