@@ -1,4 +1,4 @@
-"""Deleting what an abandoned attempt wrote: the only place that deletes data and index files (decision 14, spec 03 §12).
+"""Deleting what an abandoned attempt wrote (spec 03 §12).
 
 Invariant: a file that a snapshot may refer to is never deleted. An abandoned result loses the paths that it created itself, and of those only
 the data and index files that its message adds, that its message does not also take away (an upgraded file is in both lists), and that no
