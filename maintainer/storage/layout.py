@@ -199,6 +199,15 @@ class Layout:
     def tag_directory(self) -> str:
         return f"{self._metadata}tag"
 
+    @property
+    def consumer_directory(self) -> str:
+        return f"{self._metadata}consumer"
+
+    @property
+    def changelog_directory(self) -> str:
+        """Of the changelogs that outlive their snapshots."""
+        return f"{self._metadata}changelog"
+
     def schema_path(self, schema_id: int) -> str:
         return f"{self.schema_directory}/schema-{schema_id}"
 

@@ -251,12 +251,58 @@ class TableOptions(Mapping[str, str]):
         """Whether writers take their next sequence number from the snapshot's properties."""
         return self.text("write.sequence-number-init-mode", "scan").lower() == "snapshot"
 
+    # what is kept
+
+    @cached_property
+    def snapshot_retained_min(self) -> int:
+        return self.integer("snapshot.num-retained.min", 10, minimum=1)
+
+    @cached_property
+    def snapshot_retained_max(self) -> int:
+        return self.integer("snapshot.num-retained.max", 2**31 - 1, minimum=1)
+
+    @cached_property
+    def snapshot_time_retained(self) -> float:
+        """Seconds."""
+        return self.duration("snapshot.time-retained", 3600.0)
+
+    @cached_property
+    def snapshot_expire_limit(self) -> int:
+        """Snapshots that one expiration takes away at most."""
+        return self.integer("snapshot.expire.limit", 50, minimum=0)
+
+    @cached_property
+    def clean_empty_directories(self) -> bool:
+        return self.boolean("snapshot.clean-empty-directories", False, "snapshot.expire.clean-empty-directories")
+
+    @cached_property
+    def changelog_retained(self) -> tuple[int | None, int | None, float | None]:
+        """Least and largest number of changelogs and seconds; None: as the snapshots."""
+        key = "changelog.num-retained"
+        least, most = (self.parse(f"{key}.{end}", _integer, None) for end in ("min", "max"))
+        return least, most, self.parse("changelog.time-retained", parse_duration, None)
+
+    @cached_property
+    def consumer_expiration_time(self) -> float | None:
+        """Seconds after its last progress for which a consumer keeps its snapshots; None: for ever."""
+        return self.parse("consumer.expiration-time", parse_duration, None)
+
     # our own
 
     @cached_property
-    def publish_verify_delay(self) -> float:
-        """Seconds after which a published snapshot is read again (decision 10)."""
-        return self.duration("publish.verify-delay", 0.0)
+    def expire(self) -> bool:
+        """Whether the daemon expires snapshots."""
+        return self.boolean("maintain.expire", True)
+
+    @cached_property
+    def publish_verify_delay(self) -> float | None:
+        """Seconds after which a published snapshot is read again; None: what suits the store (decision 10)."""
+        return self.parse("publish.verify-delay", parse_duration, None)
+
+    @cached_property
+    def single_writer(self) -> bool:
+        """Whether nothing else ever commits to the table, so that a store may do which cannot create exclusively (decision 10)."""
+        return self.boolean("publish.single-writer", False)
 
     @cached_property
     def relaxed_group_acceptance(self) -> bool:

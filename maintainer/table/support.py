@@ -48,9 +48,13 @@ ACTED_ON: Mapping[str, str] = {
         "pk-btree.index.columns pk-bitmap.index.columns fields.*.pk-btree.index.options fields.*.pk-bitmap.index.options btree-index.* "
         "bitmap-index.* sorted-index.*"
     ),
+    "what is kept": (
+        "snapshot.num-retained.* snapshot.time-retained snapshot.expire.limit snapshot.clean-empty-directories "
+        "snapshot.expire.clean-empty-directories changelog.num-retained.* changelog.time-retained consumer.expiration-time"
+    ),
     "our own": (
         "publish.single-writer publish.verify-delay read.group-acceptance read.time-zone maintain.rewrite-append "
-        "maintain.rewrite-append-budget maintain.commit-interval maintain.ignored-options maintain.bitmap-peer-blocks"
+        "maintain.rewrite-append-budget maintain.commit-interval maintain.ignored-options maintain.bitmap-peer-blocks maintain.expire"
     ),
 }
 """What is configured -> the options, separated by spaces; `*` stands for any text."""
@@ -89,7 +93,7 @@ HARMLESS: Mapping[str, str] = {
     "how Java's format writers lay out a file; any layout reads the same": "file.block-size parquet.* orc.* avro.* target-file-row-num",
     "order and statistics inside manifests": "manifest-sort.* manifest.delete-file-drop-stats manifest.merge-optimize.enabled",
     "what is kept, which a compaction does not decide": (
-        "snapshot.* changelog.num-retained.* changelog.time-retained tag.* partition.expiration-* partition.timestamp-*"
+        "snapshot.* tag.* partition.expiration-* partition.timestamp-*"
     ),
     "partitions in catalogs and for downstream jobs": (
         "partition.idle-* partition.mark-done* partition.end-input-to-done partition.time-interval partition.sink-strategy metastore.* hive.*"
