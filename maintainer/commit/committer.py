@@ -26,7 +26,7 @@ from maintainer.commit import changes as change_of
 from maintainer.commit.attempt import Attempts
 from maintainer.commit.changes import BucketChange
 from maintainer.commit.conflicts import check_base, check_bucket_count, check_change
-from maintainer.commit.publish import Outcome, publish
+from maintainer.commit.publish import Outcome, check_store, publish, verify_delay
 from maintainer.commit.strict_mode import StrictMode
 from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, UsageError
 from maintainer.merge.sections import key_range
@@ -65,10 +65,14 @@ class Committer:
     """Commits to one table. Safe to use from several threads, one commit at a time."""
 
     def __init__(self, store: TableStore, user: str | None = None) -> None:
+        """Refuses a store that cannot publish safely before any work is done for it."""
+        options = store.options()
+        check_store(store, options)
         self._store = store
-        self.user = user or f"{store.options().commit_user_prefix or 'maintainer'}_{process_user()}"
+        self.user = user or f"{options.commit_user_prefix or 'maintainer'}_{process_user()}"
         self._strict_mode = StrictMode(store, self.user)
-        self._state: TableState | None = None
+        self.known_state: TableState | None = None
+        """The table as it was last looked at. Whoever has loaded it already may say so, and it is not read twice."""
         self._lock = threading.Lock()
 
     def commit_results(self, results: Sequence[Result]) -> CommitOutcome:
@@ -144,10 +148,10 @@ class Committer:
         store, started = self._store, time.monotonic()
         for retry in range(options.commit_max_retries + 1):
             try:
-                self._state = load_latest(store, self._state, schema)
-                changes = check(self._state, schema, changes)
+                self.known_state = load_latest(store, self.known_state, schema)
+                changes = check(self.known_state, schema, changes)
                 if changes:
-                    latest = None if self._state is None else self._state.snapshot
+                    latest = None if self.known_state is None else self.known_state.snapshot
                     self._strict_mode.check(latest, {change.bucket.partition for change in changes})
             except BaseException:
                 attempts.discard()
@@ -155,7 +159,7 @@ class Committer:
             if not changes:
                 attempts.discard()
                 return None
-            snapshot = attempts.prepare(self._state, changes)
+            snapshot = attempts.prepare(self.known_state, changes)
             if self._publish(snapshot, attempts, options):
                 kind, buckets = str(snapshot.commit_kind), len(changes)
                 log.info("commit.published", table=store.name, snapshot=snapshot.id, kind=kind, buckets=buckets, retries=retry)
@@ -173,7 +177,8 @@ class Committer:
         """Whether the snapshot is the table's now. Where that cannot be learned, nothing is deleted."""
         waits = (retry_wait(options, retry) for retry in range(options.commit_max_retries))
         try:
-            outcome = publish(self._store, snapshot, waits, options.publish_verify_delay)
+            delay = verify_delay(self._store, options)
+            outcome = publish(self._store, snapshot, waits, delay, exclusive=not options.single_writer)
         except MaintainerError:
             attempts.discard()
             raise

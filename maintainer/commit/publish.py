@@ -7,11 +7,13 @@ A commit is durable when `snapshot/snapshot-<id>` exists with our content. Whate
 | exists         | our uuid       | WON: an earlier answer was lost                                         |
 | exists         | another uuid   | LOST: for certain, our snapshot can only ever stand there               |
 | unknown        | nothing        | the same bytes again; after the last try UNKNOWN, and nothing is deleted |
-| failed         | –              | the error, if nothing was sent before                                   |
+| failed         | our uuid       | WON: libraries repeat requests by themselves, and an earlier one was done |
+| failed         | anything else  | the error, if nothing was sent before                                   |
 
 A writer that checks whether the file exists and then renames or copies over it (Java and pypaimon on local disks, too) may replace what was
 created here in between. So it is read once more, `publish.verify-delay` later, before anything is built on it: REPLACED when it holds another
-uuid by then. Somebody may have built on ours all the same, so nothing that it names may be deleted.
+uuid by then. Somebody may have built on ours all the same, so nothing that it names may be deleted. Every publication waits, for the next snapshot
+must not be built on one that is lost; it waits in no lock but that of the committer, which is the table's own.
 """
 
 from __future__ import annotations
@@ -26,9 +28,21 @@ from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, Storag
 from maintainer.format import snapshot_json
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.storage import OutcomeUnknown
+from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
 
 log = structlog.get_logger(__name__)
+
+
+VERIFY_DELAY = 2.0
+"""Seconds, on object stores: as long as a writer may take between looking for a snapshot that is not there and copying its own over ours."""
+
+
+_REPLACED = (
+    "another writer looked whether this snapshot exists and then put its own over ours; ours is committed again on top of it, but a writer "
+    "that does this can lose commits of others: let all writers publish exclusively (a REST catalog, a catalog lock that all of them hold, or "
+    "a bucket policy that requires s3:if-none-match on */snapshot/snapshot-*), or maintain the table while they rest"
+)
 
 
 class Outcome(Enum):
@@ -38,22 +52,39 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verify_delay: float = 0.0) -> Outcome:
-    """Publishes a snapshot; `waits` are the pauses before it is tried again while the outcome is unknown."""
+def check_store(store: TableStore, options: TableOptions) -> None:
+    """Raises `Unsupported` when the table's store cannot publish a snapshot at most once, and the table's options do not allow that."""
+    if not options.single_writer:
+        store.storage.prove_exclusive_create()
+
+
+def verify_delay(store: TableStore, options: TableOptions) -> float:
+    """Seconds after which a published snapshot is read again."""
+    if options.publish_verify_delay is not None:
+        return options.publish_verify_delay
+    return VERIFY_DELAY if store.storage.remote and not options.single_writer else 0.0
+
+
+def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verify_delay: float = 0.0, exclusive: bool = True) -> Outcome:
+    """Publishes a snapshot; `waits` are the pauses before it is tried again while the outcome is unknown. Not `exclusive` is for a table that
+    nobody else commits to, on a store that cannot create exclusively."""
     path = store.snapshot_path(snapshot.id)
     data = snapshot_json.encode(snapshot)
     sent = False  # an earlier request may have made the file, or may still make it
     while True:
         try:
-            if store.storage.create_if_absent(path, data):
+            if store.storage.create_if_absent(path, data, exclusive):
                 break
             outcome = _what_stands_there(store, snapshot)
         except MaintainerError as error:
-            if not (sent or isinstance(error, OutcomeUnknown)):
+            if sent or isinstance(error, OutcomeUnknown):
+                sent = True
+                log.warning("publish.unknown", table=store.name, snapshot=snapshot.id, error=str(error))
+                outcome = _what_stands_there(store, snapshot)
+            elif _what_stands_there(store, snapshot) is Outcome.WON:
+                outcome = Outcome.WON
+            else:
                 raise
-            sent = True
-            log.warning("publish.unknown", table=store.name, snapshot=snapshot.id, error=str(error))
-            outcome = _what_stands_there(store, snapshot)
         if outcome is Outcome.WON:
             break
         if outcome is Outcome.LOST:
@@ -65,7 +96,7 @@ def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verif
     _write_hint(store, snapshot.id)
     time.sleep(verify_delay)
     if _what_stands_there(store, snapshot) is Outcome.LOST:
-        log.error("publish.replaced", table=store.name, snapshot=snapshot.id)
+        log.error("publish.replaced", table=store.name, snapshot=snapshot.id, uuid=snapshot.uuid, do=_REPLACED)
         return Outcome.REPLACED
     return Outcome.WON
 

@@ -38,6 +38,10 @@ class LocalStorage(Storage):
             data: bytes = file.readall()
             return data
 
+    def read_start(self, path: str, most: int) -> bytes:
+        with self._errors("read", path), open(self._path(path), "rb", buffering=0) as file:
+            return os.pread(file.fileno(), most, 0)
+
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         if offset < 0 or length < 0:
             raise CorruptFile(f"a range of {length} bytes", path=self.display(path), offset=offset)
@@ -77,7 +81,7 @@ class LocalStorage(Storage):
             return []
         return sorted(entries, key=lambda entry: entry.name)
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str, size: int | None = None) -> Any:
         import pyarrow as pa
 
         with self._errors("open", path):
@@ -88,21 +92,32 @@ class LocalStorage(Storage):
         with self._errors("create", path):
             return _NewFile(_exclusive(target), target)
 
-    def create_if_absent(self, path: str, data: bytes) -> bool:
+    def create_if_absent(self, path: str, data: bytes, exclusive: bool = True) -> bool:
         target = self._path(path)
         with self._errors("publish", path), self._temporary(target, data) as temporary:
             try:
-                os.link(temporary, target)
+                if exclusive:
+                    os.link(temporary, target)
+                elif os.path.lexists(target):
+                    raise FileExistsError(target)
+                else:
+                    os.rename(temporary, target)
             except FileExistsError:
+                if os.path.isdir(target):
+                    raise StorageError(f"{self.display(path)}: a directory stands where this file must be; move it away") from None
                 return False
             except OSError as error:
-                if error.errno in _NO_HARD_LINKS:
+                if exclusive and error.errno in _NO_HARD_LINKS:
                     raise Unsupported(
-                        f"{self.display(path)}: the file system has no hard links, without which two writers could publish the same snapshot"
+                        f"{self.display(path)}: the file system has no hard links, without which two writers could publish the same snapshot; "
+                        "set the table's option publish.single-writer = true if nothing else ever commits to the table"
                     ) from error
                 raise OutcomeUnknown(f"{self.display(path)}: cannot publish: {error.strerror or error}") from error
         _sync_directory(target)
         return True
+
+    def prove_exclusive_create(self) -> None:
+        """Hard links are exclusive by definition; where there are none, the first publication says so before anything refers to it."""
 
     def replace(self, path: str, data: bytes) -> None:
         target = self._path(path)

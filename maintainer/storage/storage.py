@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from maintainer.errors import CorruptTable, MaintainerError, MissingFile, StorageError, UsageError
 
-_MAKING = ("create", "publish", "write")
+MAKING = ("create", "publish", "write")
 """What is done to a file that need not be there: then it is the directory that is missing, and no part of the table."""
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 
@@ -45,6 +45,8 @@ class Storage(ABC):
 
     root: str
     """The directory, as a URI or path that people recognise."""
+    remote = False
+    """Whether this is an object store, where every request takes a round trip, and other writers publish by check and copy."""
 
     @staticmethod
     def open(uri: str, storage_options: Mapping[str, Any] | None = None) -> Storage:
@@ -63,6 +65,10 @@ class Storage(ABC):
         """The whole file."""
 
     @abstractmethod
+    def read_start(self, path: str, most: int) -> bytes:
+        """The first bytes of a file, at most `most`, in one request."""
+
+    @abstractmethod
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Exactly `length` bytes from `offset`; `CorruptFile` when the file is shorter."""
 
@@ -77,19 +83,25 @@ class Storage(ABC):
         """The members of a directory in order of their names; a directory that is not there is empty."""
 
     @abstractmethod
-    def open_input(self, path: str) -> Any:
-        """A seekable file for pyarrow."""
+    def open_input(self, path: str, size: int | None = None) -> Any:
+        """A seekable file for pyarrow. With the `size` that its metadata says a remote store needs no request to learn it; `CorruptFile` when
+        that turns out to be wrong."""
 
     @abstractmethod
     def create(self, path: str) -> BinaryIO:
         """A writer of a new file, a context manager: closing makes the file durable, leaving by an exception removes it. Makes directories."""
 
     @abstractmethod
-    def create_if_absent(self, path: str, data: bytes) -> bool:
+    def create_if_absent(self, path: str, data: bytes, exclusive: bool = True) -> bool:
         """Makes the file with exactly this content, or answers False when there is one already; never a part of it, never twice.
 
-        `OutcomeUnknown` when it may have happened, `StorageError` when it certainly did not.
+        `OutcomeUnknown` when it may have happened, `StorageError` when it certainly did not. `Unsupported` where the store cannot do that;
+        unless it need not be `exclusive`, because nobody else makes this file: then it is looked for and then written.
         """
+
+    @abstractmethod
+    def prove_exclusive_create(self) -> None:
+        """Raises `Unsupported` when this store does not keep the promise of `create_if_absent`. Tried out once per process and store."""
 
     @abstractmethod
     def replace(self, path: str, data: bytes) -> None:
@@ -118,7 +130,7 @@ class Storage(ABC):
         except FileExistsError as error:
             raise StorageError(f"{self.display(path)}: there is such a file already, and files are never replaced") from error
         except OSError as error:
-            if isinstance(error, FileNotFoundError | NotADirectoryError) and doing not in _MAKING:
+            if isinstance(error, FileNotFoundError | NotADirectoryError) and doing not in MAKING:
                 raise MissingFile(f"{self.display(path)}: there is no such file") from error
             raise StorageError(f"{self.display(path)}: cannot {doing}: {error.strerror or error}") from error
 

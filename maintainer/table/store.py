@@ -18,7 +18,7 @@ from maintainer.format import schema_json, snapshot_json
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.layout import Layout, check_file_name
-from maintainer.storage.storage import Entry, Storage, join_uri
+from maintainer.storage.storage import Entry, OutcomeUnknown, Storage, join_uri
 from maintainer.table.manifests import Manifests
 from maintainer.table.options import TableOptions
 
@@ -27,6 +27,10 @@ T = TypeVar("T")
 _SCHEMA = re.compile(r"schema-([0-9]{1,18})")
 _SNAPSHOT = re.compile(r"snapshot-([0-9]{1,18})")
 _HINT = re.compile(rb"[0-9]{1,18}")
+_MOST_OF_A_SNAPSHOT = 64 << 10
+"""A snapshot file has 1 KB; larger ones cost a second request."""
+_STEPS = 4
+"""Snapshots behind the hint that are tried one after the other before listing is taken to be cheaper."""
 _TABLE_NAME = re.compile(r"([^./\\\s]+)\.([^/\\]+)")
 
 
@@ -137,12 +141,24 @@ class TableStore:
         """A snapshot, or None when there is no file for it."""
         path = self._paths.snapshot_path(snapshot_id)
         try:
-            snapshot = _decode(self.storage, path, snapshot_json.decode)
+            return self._checked_snapshot(path, snapshot_id)
         except MissingFile:
             return None
+
+    def _checked_snapshot(self, path: str, snapshot_id: int, data: bytes | None = None) -> Snapshot:
+        snapshot = _decode(self.storage, path, snapshot_json.decode, data)
         if snapshot.id != snapshot_id:
             raise CorruptTable(f"{self.storage.display(path)}: the snapshot inside calls itself {snapshot.id}")
         return snapshot
+
+    def next_snapshot(self, after: int) -> Snapshot | None:
+        """The snapshot that follows this one, or None: one ranged GET, which is all that watching an idle table costs."""
+        path = self._paths.snapshot_path(after + 1)
+        try:
+            start = self.storage.read_start(path, _MOST_OF_A_SNAPSHOT)
+        except MissingFile:
+            return None
+        return self._checked_snapshot(path, after + 1, start if len(start) < _MOST_OF_A_SNAPSHOT else None)
 
     def latest_snapshot_id(self) -> int | None:
         hint = self._hint("LATEST")
@@ -160,14 +176,31 @@ class TableStore:
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, or None for a table without any."""
+        found = self._from_hint()
+        if found is not None:
+            return found
         for _ in range(3):  # between finding and reading, a rollback may take it away
-            latest = self.latest_snapshot_id()
-            if latest is None:
+            ids = self.snapshot_ids()
+            if not ids:
                 return None
+            latest = ids[-1]
             snapshot = self.find_snapshot(latest)
             if snapshot is not None:
                 return snapshot
         raise CorruptTable(f"{self.name}: snapshot {latest} is listed but cannot be read")
+
+    def _from_hint(self) -> Snapshot | None:
+        """The newest snapshot if the hint leads to it: three requests, or a few more where it lags."""
+        hint = self._hint("LATEST")
+        if not hint:
+            return None
+        found = None
+        for step in range(_STEPS):
+            following = self.next_snapshot(hint + step)
+            if following is None:
+                return found or self.find_snapshot(hint)
+            found = following
+        return None
 
     def snapshot_as_of(self, millis: int) -> Snapshot | None:
         """The newest snapshot that was committed at this time (epoch milliseconds) or before it."""
@@ -257,7 +290,18 @@ def create_store(
     store = TableStore(Storage.open(table_uri(uri, warehouse), storage_options))
     if schema.id != 0:
         raise UsageError(f"the first schema of a table has id 0, not {schema.id}")
-    if store.schema_ids() or not store.storage.create_if_absent(Layout().schema_path(0), schema_json.encode(schema)):
+    single = store.options(schema).single_writer
+    if store.schema_ids():
+        raise UsageError(f"{store.uri}: there is a table already")
+    if not single:
+        store.storage.prove_exclusive_create()
+    data = schema_json.encode(schema)
+    try:
+        created = store.storage.create_if_absent(Layout().schema_path(0), data, exclusive=not single)
+    except OutcomeUnknown:
+        created = False
+    # An answer that was lost makes our own schema look like somebody else's; one of the same bytes is as good as ours.
+    if not created and store.storage.read(Layout().schema_path(0)) != data:
         raise UsageError(f"{store.uri}: there is a table already")
     return store
 
@@ -312,8 +356,8 @@ def check_dynamic_options(schema: TableSchema, options: Mapping[str, str]) -> No
             raise UsageError(f"option {key} = {value!r}: this option belongs to the table and cannot be set for one call")
 
 
-def _decode(storage: Storage, path: str, decode: Callable[[bytes], T]) -> T:
-    data = storage.read(path)
+def _decode(storage: Storage, path: str, decode: Callable[[bytes], T], data: bytes | None = None) -> T:
+    data = storage.read(path) if data is None else data
     try:
         return decode(data)
     except CorruptFile as error:

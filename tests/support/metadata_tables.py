@@ -110,9 +110,9 @@ class FaultyStorage(LocalStorage):
         self.before: Callable[[str, str], None] = lambda request, path: None
         self.after: Callable[[str, str], None] = lambda request, path: None
 
-    def create_if_absent(self, path: str, data: bytes) -> bool:
+    def create_if_absent(self, path: str, data: bytes, exclusive: bool = True) -> bool:
         self.before("create_if_absent", path)
-        created = super().create_if_absent(path, data)
+        created = super().create_if_absent(path, data, exclusive)
         self.after("create_if_absent", path)
         return created
 

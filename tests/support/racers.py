@@ -34,7 +34,7 @@ from tests.support.striking_storage import named_by
 class RenamingStorage(LocalStorage):
     """Publishes by check-then-replace, and sometimes the process is not running in between."""
 
-    def create_if_absent(self, path: str, data: bytes) -> bool:
+    def create_if_absent(self, path: str, data: bytes, exclusive: bool = True) -> bool:
         if self.exists(path):
             return False
         self.replace(f"{path}.mine", data)

@@ -72,6 +72,9 @@ class StrikingStorage(LocalStorage):
     def read(self, path: str) -> bytes:
         return self.asked("read", path, lambda: super(StrikingStorage, self).read(path))
 
+    def read_start(self, path: str, most: int) -> bytes:
+        return self.asked("read_start", path, lambda: super(StrikingStorage, self).read_start(path, most))
+
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         return self.asked("read_range", path, lambda: super(StrikingStorage, self).read_range(path, offset, length))
 
@@ -84,15 +87,15 @@ class StrikingStorage(LocalStorage):
     def list(self, path: str) -> list[Entry]:
         return self.asked("list", path, lambda: super(StrikingStorage, self).list(path))
 
-    def open_input(self, path: str) -> Any:
-        file = self.asked("open_input", path, lambda: super(StrikingStorage, self).open_input(path))
+    def open_input(self, path: str, size: int | None = None) -> Any:
+        file = self.asked("open_input", path, lambda: super(StrikingStorage, self).open_input(path, size))
         return pa.PythonFile(_Input(self, path, file), mode="r")
 
     def create(self, path: str) -> BinaryIO:
         return _Output(self, path, self.asked("create", path, lambda: super(StrikingStorage, self).create(path)))  # type: ignore[return-value]
 
-    def create_if_absent(self, path: str, data: bytes) -> bool:
-        return self.asked("create_if_absent", path, lambda: super(StrikingStorage, self).create_if_absent(path, data))
+    def create_if_absent(self, path: str, data: bytes, exclusive: bool = True) -> bool:
+        return self.asked("create_if_absent", path, lambda: super(StrikingStorage, self).create_if_absent(path, data, exclusive))
 
     def replace(self, path: str, data: bytes) -> None:
         self.asked("replace", path, lambda: super(StrikingStorage, self).replace(path, data))

@@ -1,0 +1,106 @@
+"""A file of a remote store, read in few requests (DESIGN §5 rule 5: bounded).
+
+A request takes as long as reading a few megabytes, so what is read and how is decided here, and not by a library's read-ahead:
+
+* The size is known from the metadata. A first request takes the end of the file, with one byte more than there should be: it brings the footer,
+  and proves the size. A file of at most `WHOLE` bytes is read by it altogether.
+* A caller that knows what it will read says so (`prefetch`): ranges with small gaps are joined, fetched at the same time, and held until the
+  next call.
+* Anything else is read as it is asked for.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+
+from maintainer.errors import CorruptFile
+
+WHOLE = 1 << 20
+"""A file up to this size is one request."""
+_TAIL = 64 << 10
+"""As much as Arrow reads to find a footer."""
+_GAP = 128 << 10
+"""Bytes that are read in vain to save a request."""
+
+Span = tuple[int, int]
+"""Start and end of a range."""
+
+
+class RangeInput(io.RawIOBase):
+    """A seekable file of a known size. Not for several threads at once."""
+
+    def __init__(self, fetch: Callable[[Sequence[Span]], list[bytes]], size: int, where: str) -> None:
+        self._fetch = fetch
+        self._size = size
+        self._where = where
+        self._position = 0
+        start = 0 if size <= WHOLE else size - _TAIL
+        tail = fetch([(start, size + 1)])[0]
+        if len(tail) != size - start:
+            found = f"more than {size}" if len(tail) > size - start else "fewer"
+            raise CorruptFile(f"it has {found} bytes, its metadata says {size}", path=where)
+        self._tail = (start, tail)
+        self._held: list[tuple[int, bytes]] = []
+
+    def size(self) -> int:
+        return self._size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def read(self, length: int | None = -1, /) -> bytes:
+        end = self._size if length is None or length < 0 else min(self._position + length, self._size)
+        data = self._between(self._position, end) if end > self._position else b""
+        self._position += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def prefetch(self, spans: Sequence[Span]) -> None:
+        """Holds these ranges instead of the earlier ones."""
+        self._held = []
+        tail = self._tail[0]
+        joined = join((start, min(end, tail)) for start, end in spans if start < tail)
+        if joined:
+            found = self._fetch(joined)
+            self._held = [(start, data) for (start, _), data in zip(joined, found, strict=True)]
+            for (start, end), data in zip(joined, found, strict=True):
+                self._check(start, end, data)
+
+    def _between(self, start: int, end: int) -> bytes:
+        for first, data in (self._tail, *self._held):
+            if first <= start and end <= first + len(data):
+                return data[start - first : end - first]
+        first, tail = self._tail
+        stop = min(end, first) if end > first else end
+        data = self._fetch([(start, stop)])[0]
+        self._check(start, stop, data)
+        return data + tail[: end - first] if end > stop else data
+
+    def _check(self, start: int, end: int, data: bytes) -> None:
+        if len(data) != end - start:
+            raise CorruptFile(f"{end - start} bytes expected, {len(data)} found", path=self._where, offset=start)
+
+
+def join(spans: Iterable[Span]) -> list[Span]:
+    """The ranges in order, those that are close to one another as one."""
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and start - joined[-1][1] <= _GAP:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        elif end > start:
+            joined.append((start, end))
+    return joined
