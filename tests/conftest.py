@@ -15,6 +15,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.support import campaign, peers
+from tests.support.s3 import s3_bucket  # noqa: F401  (a fixture)
 
 settings.register_profile("short", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", max_examples=1000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

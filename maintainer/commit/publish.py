@@ -12,8 +12,8 @@ A commit is durable when `snapshot/snapshot-<id>` exists with our content. Whate
 
 A writer that checks whether the file exists and then renames or copies over it (Java and pypaimon on local disks, too) may replace what was
 created here in between. So it is read once more, `publish.verify-delay` later, before anything is built on it: REPLACED when it holds another
-uuid by then. Somebody may have built on ours all the same, so nothing that it names may be deleted. Every publication waits, for the next snapshot
-must not be built on one that is lost; it waits in no lock but that of the committer, which is the table's own.
+uuid by then. Somebody may have built on ours all the same, so nothing that it names may be deleted. Every publication waits, for the next
+snapshot must not be built on one that is lost; it waits in no lock but that of the committer, which is the table's own.
 """
 
 from __future__ import annotations
