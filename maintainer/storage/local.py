@@ -131,6 +131,15 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             pass
 
+    def delete_directory(self, path: str) -> bool:
+        try:
+            os.rmdir(self._path(path))
+        except FileNotFoundError:
+            pass
+        except OSError:  # somebody has a file in it
+            return False
+        return True
+
     @contextmanager
     def _temporary(self, target: str, data: bytes, durable: bool = True) -> Iterator[str]:
         """A complete file under a name that no reader looks at; gone afterwards."""

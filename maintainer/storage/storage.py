@@ -111,6 +111,10 @@ class Storage(ABC):
     def delete(self, path: str) -> None:
         """Removes a file; one that is not there is fine."""
 
+    def delete_directory(self, path: str) -> bool:
+        """Removes a directory if it is empty; whether it is gone. Object stores have none, so nothing happens there."""
+        return False
+
     def write(self, path: str, data: bytes | bytearray | memoryview) -> None:
         """A whole new file."""
         with self.create(path) as output:

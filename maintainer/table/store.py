@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, NotATable, StorageError, Unsupported, UsageError
 from maintainer.format import schema_json, snapshot_json
+from maintainer.format.json_document import Document
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.layout import Layout, check_file_name
@@ -161,14 +162,14 @@ class TableStore:
         return self._checked_snapshot(path, after + 1, start if len(start) < _MOST_OF_A_SNAPSHOT else None)
 
     def latest_snapshot_id(self) -> int | None:
-        hint = self._hint("LATEST")
+        hint = self.hint("LATEST")
         if hint and self._has_snapshot(hint) and not self._has_snapshot(hint + 1):
             return hint
         ids = self.snapshot_ids()
         return ids[-1] if ids else None
 
     def earliest_snapshot_id(self) -> int | None:
-        hint = self._hint("EARLIEST")
+        hint = self.hint("EARLIEST")
         if hint and self._has_snapshot(hint) and not self._has_snapshot(hint - 1):
             return hint
         ids = self.snapshot_ids()
@@ -191,7 +192,7 @@ class TableStore:
 
     def _from_hint(self) -> Snapshot | None:
         """The newest snapshot if the hint leads to it: three requests, or a few more where it lags."""
-        hint = self._hint("LATEST")
+        hint = self.hint("LATEST")
         if not hint:
             return None
         found = None
@@ -242,10 +243,40 @@ class TableStore:
             names = ", ".join(self.tag_names()) or "none"
             raise UsageError(f"{self.name}: there is no tag {name!r}; the tags are: {names}") from None
 
+    def find_tag(self, name: str) -> Snapshot | None:
+        """The snapshot that a tag keeps, or None when there is no such tag."""
+        try:
+            return _decode(self.storage, self._paths.tag_path(name), snapshot_json.decode_tag)
+        except MissingFile:
+            return None
+
+    # consumers and changelogs
+
+    @property
+    def consumer_directory(self) -> str:
+        return self._paths.consumer_directory
+
+    @property
+    def changelog_directory(self) -> str:
+        return self._paths.changelog_directory
+
+    def consumers(self) -> list[Entry]:
+        """The files `consumer-<id>` of streaming reads that keep snapshots for themselves."""
+        entries = self.storage.list(self._paths.consumer_directory)
+        return [entry for entry in entries if entry.name.startswith("consumer-") and not entry.is_directory]
+
+    def find_next_snapshot_of(self, consumer: Entry) -> int | None:
+        """The snapshot that a consumer reads next, or None when the consumer is gone."""
+        try:
+            return _decode(self.storage, f"{self.consumer_directory}/{consumer.name}", _next_snapshot)
+        except MissingFile:
+            return None
+
     def _has_snapshot(self, snapshot_id: int) -> bool:
         return snapshot_id > 0 and self.storage.exists(self._paths.snapshot_path(snapshot_id))
 
-    def _hint(self, hint: str) -> int | None:
+    def hint(self, hint: str) -> int | None:
+        """What the hint says, None when it says nothing; it may be wrong."""
         try:
             text = self.storage.read(self._paths.hint_path(hint))
         except (MissingFile, StorageError):  # if the store is at fault, listing will say so
@@ -364,6 +395,10 @@ def _decode(storage: Storage, path: str, decode: Callable[[bytes], T], data: byt
         raise error.at(storage.display(path)) from None
     except Unsupported as error:
         raise Unsupported(f"{storage.display(path)}: {error}") from None
+
+
+def _next_snapshot(data: bytes) -> int:
+    return Document(data, "consumer").take("nextSnapshot", int)
 
 
 def _why_not_a_table(store: TableStore, given: str, warehouse: str | None, storage_options: Mapping[str, object] | None) -> str:
