@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from maintainer import __version__
-from maintainer.cli import demo, inspection, maintenance, rows, service
+from maintainer.cli import demo, inspection, maintenance, rows, service, upkeep
 
 app = typer.Typer(
     name="maintainer",
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (rows, maintenance, service, inspection, demo):
+for commands in (rows, maintenance, service, inspection, upkeep, demo):
     commands.register(app)
 
 

@@ -333,6 +333,32 @@ def _config(document: Document, console: Console) -> None:
     show(console, [Column("key"), Column("value", wraps=True), Column("origin", wraps=True)], rows)
 
 
+_KINDS = {"snapshot": "snapshots", "manifest": "manifests", "index": "index files", "statistics": "statistics", "consumer": "consumers"}
+"""What lies in a table's directories; everything else is in a bucket."""
+
+
+def _expire(document: Document, console: Console) -> None:
+    """How many files went, by kind."""
+    snapshots, paths = document["snapshots"], document["found"] if document["deleted"] is None else document["deleted"]
+    say(console, document["table"], "bold")
+    if snapshots:
+        ids = f"snapshot {snapshots[0]}" if len(snapshots) == 1 else f"snapshots {snapshots[0]} to {snapshots[-1]}"
+        would = "would expire" if document["deleted"] is None else "expired"
+        say(console, f"{ids} {would} with {count(len(paths), 'file')}, {size(document['bytes'])}")
+    else:
+        say(console, "nothing to expire")
+    if document["latest"] is not None:
+        kept = document["latest"] if document["earliest"] == document["latest"] else f"{document['earliest']} to {document['latest']}"
+        say(console, f"kept: {kept}")
+    kinds: dict[str, int] = {}
+    for path in paths:
+        below = path.split("/")[2 if path.startswith("branch/") else 0]
+        kind = _KINDS.get(below, "data files")
+        kinds[kind] = kinds.get(kind, 0) + 1
+    if kinds:
+        show(console, [Column("kind"), Column("files", number=True)], [(kind, f"{number:,}") for kind, number in kinds.items()])
+
+
 VIEWS: Mapping[str, Callable[[Document, Console], None]] = {
     "coverage": _coverage,
     "passes": _passes,
@@ -347,4 +373,5 @@ VIEWS: Mapping[str, Callable[[Document, Console], None]] = {
     "committed": _committed,
     "demo": _demo,
     "config": _config,
+    "expire": _expire,
 }

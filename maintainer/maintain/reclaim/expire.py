@@ -1,0 +1,290 @@
+"""Expiring snapshots: deciding which go, learning which files nothing needs any more, and deleting (spec 03 §14, §17 rows 14–16; Java
+`ExpireSnapshotsImpl`).
+
+Snapshots go one by one, the oldest first: its data, changelog and index files, its manifests, its lists, the snapshot file. So a crash leaves
+at most one snapshot half deleted, what is still there of it tells the next run what is left, and all later ones stay whole whatever the next
+run decides. (Java deletes kind by kind for all of them at once.) Nothing that goes is named by what stays, and deleting twice is harmless, so
+two expirations may run at once, and commits go on meanwhile. The first delete that fails ends the run, before the file that names it is gone.
+
+A tag, branch or consumer that appears meanwhile ends the run: the next one takes it into account.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from maintainer.errors import CorruptFile, StorageError, Unsupported
+from maintainer.maintain.reclaim.retention import Retention, expiring
+from maintainer.maintain.reclaim.unused import Branch, Leaving, unused
+from maintainer.maintain.reclaim.workers import THREADS, Workers
+from maintainer.model.report import Report
+from maintainer.model.snapshot import Snapshot
+from maintainer.storage.storage import Entry
+from maintainer.table.store import TableStore
+
+log = structlog.get_logger(__name__)
+
+Progress = Callable[[int], None]
+
+AHEAD = 64
+"""Snapshots that are read at once."""
+LOOKS = 1.0
+"""Seconds for which a look at the names of tags, branches and consumers is good enough."""
+_CHANGELOG = re.compile(r"changelog-[0-9]+")
+
+
+@dataclass(frozen=True)
+class Expiry(Report):
+    """What an expiration deleted, or would delete; `bytes` as far as the metadata say sizes. Paths are those below the table's directory."""
+
+    snapshots: tuple[int, ...] = ()
+    deleted: tuple[str, ...] | None = None
+    found: tuple[str, ...] | None = None
+    bytes: int = 0
+    earliest: int | None = None
+    """The snapshots that are there now, or would be."""
+    latest: int | None = None
+    consumers: tuple[str, ...] = ()
+    """Consumers that expired."""
+    skipped: tuple[str, ...] = ()
+    """What stays because something could not be read."""
+
+
+def expire(
+    store: TableStore,
+    *,
+    retain_min: int | None = None,
+    retain_max: int | None = None,
+    seconds: float | None = None,
+    limit: int | None = None,
+    keep_from: int | None = None,
+    dry_run: bool = False,
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+    threads: int = THREADS,
+) -> Expiry:
+    """Expire the snapshots of a table that its options, or these values in their place, let go; from `keep_from` on they stay in any case."""
+    check_expirable(store)
+    retention = Retention.of(store.options(), retain_min, retain_max, seconds, limit)
+    with Workers(threads) as workers:
+        run = _Run(store, retention, keep_from, dry_run, int(time.time() * 1000) if now_ms is None else now_ms, progress, workers)
+        return run.report(run.expire())
+
+
+def check_expirable(store: TableStore) -> None:
+    """Raises `Unsupported` for a table whose files are elsewhere, or have other owners."""
+    options = store.options()
+    elsewhere = [key for key in ("data-file.external-paths", "global-index.external-path") if options.text(key)]
+    if elsewhere:
+        raise Unsupported(f"{store.name}: {elsewhere[0]} = {options[elsewhere[0]]}: files outside of the table's directory are not expired")
+    if options.text("type", "table").lower() not in ("table", "materialized-table"):
+        raise Unsupported(f"{store.name}: type = {options['type']}: this is not a table of Paimon's own files")
+    if any(_CHANGELOG.fullmatch(entry.name) for entry in store.storage.list(store.changelog_directory)):
+        raise Unsupported(
+            f"{store.name}: there are changelogs that outlived their snapshots ({store.changelog_directory}/), and they share files with the "
+            "snapshots; let a Java engine expire this table"
+        )
+
+
+class _Run:
+    """One expiration."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        retention: Retention,
+        keep_from: int | None,
+        dry_run: bool,
+        now_ms: int,
+        progress: Progress | None,
+        workers: Workers,
+    ) -> None:
+        self.store, self.retention, self.keep_from = store, retention, keep_from
+        self.dry_run, self.now_ms, self.progress, self.workers = dry_run, now_ms, progress, workers
+        self.begun = time.monotonic()
+        self.interrupted = False
+        self.paths: dict[str, int] = {}
+        self.snapshots: set[int] = set()
+        self.consumers: list[str] = []
+        self.skipped: list[str] = []
+
+    def expire(self) -> Sequence[int]:
+        """The ids of the snapshots that stay."""
+        store = self.store
+        self.protections, self.looked = self._look(), time.monotonic()
+        protected = [*self._consumers(), *([] if self.keep_from is None else [self.keep_from])]
+        ids = store.snapshot_ids()
+        known = _Known(store, self.workers, ids)
+        _, end = expiring(ids, known.time_of, self.retention, protected, self.now_ms)
+        leaving = known.snapshots([each for each in ids if each < end])
+        if leaving:
+            staying = known.snapshots([each for each in ids if each >= end])
+            if not staying:
+                raise StorageError(f"{store.name}: snapshot {ids[-1]} is listed, but the store says that there is no such file; try again")
+            steps, self.skipped = unused(store, leaving, staying, self._tags(store), self._branches(), self.workers)
+            done = [step for step in steps if self._leave(step)]
+            self._clean_directories({directory for step in done for directory in step.directories})
+        left = [each for each in ids if each not in known.gone and each not in self.snapshots]
+        if left and not self.dry_run:
+            self._write_hint(left[0])
+        return left
+
+    def report(self, staying: Sequence[int]) -> Expiry:
+        paths, total = tuple(self.paths), sum(self.paths.values())
+        found = Expiry(
+            table=self.store.name,
+            snapshots=tuple(sorted(self.snapshots)),
+            deleted=None if self.dry_run else paths,
+            found=paths if self.dry_run else None,
+            bytes=total,
+            earliest=staying[0] if staying else None,
+            latest=staying[-1] if staying else None,
+            consumers=tuple(self.consumers),
+            skipped=tuple(self.skipped),
+        )
+        if self.snapshots and not self.dry_run:
+            log.info(
+                "expire.finished",
+                table=found.table,
+                snapshots=len(found.snapshots),
+                first=found.snapshots[0],
+                last=found.snapshots[-1],
+                files=len(paths),
+                bytes=total,
+                seconds=round(time.monotonic() - self.begun, 3),
+            )
+        return found
+
+    # what protects snapshots
+
+    def _look(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of what protects snapshots and files."""
+        store = self.store
+        branches = store.on_every_branch()[1:]
+        named = {f"tags of {each.name}": each.tag_names() for each in (store, *branches)}
+        return {**named, "consumers": tuple(entry.name for entry in store.consumers())}
+
+    def _consumers(self) -> list[int]:
+        """The next snapshots of consumers; those that made no progress for too long are dropped before."""
+        lifetime = self.store.options().consumer_expiration_time
+        found = []
+        for entry in self.store.consumers():
+            if lifetime is not None and 0 < entry.modified_ms < self.now_ms - lifetime * 1000:
+                self.consumers.append(entry.name.removeprefix("consumer-"))
+                self._delete_all({f"{self.store.consumer_directory}/{entry.name}": entry.size})
+                continue
+            following = self._next_snapshot_of(entry)
+            if following is not None:
+                found.append(following)
+        return found
+
+    def _next_snapshot_of(self, consumer: Entry) -> int | None:
+        """Java writes these files in place, so one may be seen half written."""
+        for _ in range(3):
+            with suppress(CorruptFile):
+                return self.store.find_next_snapshot_of(consumer)
+            time.sleep(0.2)
+        return self.store.find_next_snapshot_of(consumer)
+
+    def _tags(self, store: TableStore) -> tuple[Snapshot, ...]:
+        tags = []
+        for name in store.tag_names():
+            tag = store.find_tag(name)
+            if tag is not None:
+                tags.append(tag)
+            elif name in store.tag_names():
+                raise StorageError(f"{store.name}: tag {name} is listed, but the store says that there is no such file; try again")
+        return tuple(tags)
+
+    def _branches(self) -> list[Branch]:
+        found = []
+        for other in self.store.on_every_branch()[1:]:
+            snapshots = filter(None, self.workers.map(other.find_snapshot, other.snapshot_ids()))
+            found.append(Branch(other, tuple(snapshots), self._tags(other)))
+        return found
+
+    # deleting
+
+    def _leave(self, step: Leaving) -> bool:
+        """Delete one snapshot with its files; False when something appeared meanwhile that may need them."""
+        if self.interrupted or not self._still_unprotected():
+            self.interrupted = True
+            return False
+        for stage in (step.files, step.manifests, step.lists, {self.store.snapshot_path(step.snapshot.id): 0}):
+            self._delete_all(stage)
+        self.snapshots.add(step.snapshot.id)
+        return True
+
+    def _still_unprotected(self) -> bool:
+        if self.dry_run or time.monotonic() - self.looked < LOOKS:
+            return True
+        found, self.looked = self._look(), time.monotonic()
+        appeared = {f"{kind}: {name}" for kind, names in found.items() for name in names if name not in self.protections.get(kind, ())}
+        if appeared:
+            reason = f"{', '.join(sorted(appeared))} appeared meanwhile; the rest is left to the next run"
+            log.info("expire.interrupted", table=self.store.name, reason=reason)
+            self.skipped.append(reason)
+        return not appeared
+
+    def _delete_all(self, paths: Mapping[str, int]) -> None:
+        if not self.dry_run:
+            self.workers.map(self._delete, paths.items())
+        self.paths.update(paths)
+
+    def _delete(self, item: tuple[str, int]) -> None:
+        path, size = item
+        self.store.storage.delete(path)
+        if self.progress is not None:
+            self.progress(size)
+
+    def _clean_directories(self, directories: Iterable[str]) -> None:
+        """Buckets that lost their last file, and partitions that lost their last bucket."""
+        if self.dry_run or not self.store.options().clean_empty_directories:
+            return
+        for directory in sorted(directories):
+            for _ in range(1 + len(self.store.layout.partition_keys)):
+                if not self.store.storage.delete_directory(directory):
+                    break
+                directory = directory.rpartition("/")[0]
+
+    def _write_hint(self, earliest: int) -> None:
+        if self.store.hint("EARLIEST") == earliest:
+            return
+        try:
+            self.store.storage.replace(self.store.hint_path("EARLIEST"), str(earliest).encode())
+        except StorageError as error:  # readers list the snapshots then
+            log.warning("expire.hint", table=self.store.name, error=str(error))
+
+
+class _Known:
+    """Snapshot files, each read once; those after it are read with it."""
+
+    def __init__(self, store: TableStore, workers: Workers, ids: Sequence[int]) -> None:
+        self._store, self._workers, self._listed = store, workers, frozenset(ids)
+        self._found: dict[int, Snapshot | None] = {}
+
+    @property
+    def gone(self) -> set[int]:
+        """Ids of which there is no snapshot any more."""
+        return {snapshot_id for snapshot_id, snapshot in self._found.items() if snapshot is None}
+
+    def time_of(self, snapshot_id: int) -> int | None:
+        if snapshot_id not in self._found:
+            self._load(self._listed.intersection(range(snapshot_id, snapshot_id + AHEAD)))
+        snapshot = self._found.get(snapshot_id)
+        return None if snapshot is None else snapshot.time_millis
+
+    def snapshots(self, ids: Sequence[int]) -> list[Snapshot]:
+        """Those that are still there."""
+        self._load(ids)
+        return [snapshot for snapshot in map(self._found.__getitem__, ids) if snapshot is not None]
+
+    def _load(self, ids: Iterable[int]) -> None:
+        wanted = [each for each in ids if each not in self._found]
+        self._found.update(zip(wanted, self._workers.map(self._store.find_snapshot, wanted), strict=True))
