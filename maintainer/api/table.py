@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from maintainer.errors import UsageError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from maintainer.inspect.doctor import Diagnosis
     from maintainer.inspect.verify import Verification
     from maintainer.maintain.execute import Progress
+    from maintainer.maintain.reclaim.expire import Expiry
     from maintainer.model.predicate import Predicate
     from maintainer.read.scan import Scan
     from maintainer.table.state import TableState
@@ -156,6 +158,41 @@ class Table:
             memory=memory,
             progress=progress,
             on_event=on_event,
+        )
+
+    def expire(
+        self,
+        retain_max: int | None = None,
+        retain_min: int | None = None,
+        time_retained: float | str | timedelta | None = None,
+        max_expires: int | None = None,
+        dry_run: bool = False,
+        *,
+        keep_from: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Expiry:
+        """Expire old snapshots, with the files that nothing needs any more; what a tag, a consumer or another branch needs stays.
+
+        The table's options say what is kept (`snapshot.num-retained.min`, `snapshot.num-retained.max`, `snapshot.time-retained`) and how many
+        snapshots go at a time (`snapshot.expire.limit`), unless this call does; `time_retained` in seconds or like "1 h". Snapshots from
+        `keep_from` on stay in any case. `dry_run` deletes nothing and tells what would go. `progress(bytes)` is called from several threads.
+        """
+        from maintainer.maintain.reclaim.expire import expire
+        from maintainer.table.options import parse_duration
+
+        if isinstance(time_retained, str):
+            time_retained = parse_duration(time_retained)
+        elif isinstance(time_retained, timedelta):
+            time_retained = time_retained.total_seconds()
+        return expire(
+            self.store,
+            retain_min=retain_min,
+            retain_max=retain_max,
+            seconds=time_retained,
+            limit=max_expires,
+            keep_from=keep_from,
+            dry_run=dry_run,
+            progress=progress,
         )
 
     def coverage(self) -> Coverage:
