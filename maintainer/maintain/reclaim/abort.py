@@ -46,7 +46,11 @@ def abort(store: TableStore, result: Result, used: Collection[str]) -> tuple[str
     Deleting is best effort: what is left is an orphan.
     """
     kept = kept_names(result.message) | set(used)
-    doomed = {file.path for file in added_files(store, result.message) if file.name not in kept}
+    try:
+        doomed = {file.path for file in added_files(store, result.message) if file.name not in kept}
+    except MaintainerError as error:  # another table was made in this place, with other partitions
+        log.warning("abort.leftover", table=result.table, bucket=result.message.bucket, error=str(error))
+        return ()
     deleted = []
     for path in result.created:
         if path not in doomed:

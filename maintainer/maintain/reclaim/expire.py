@@ -34,6 +34,8 @@ Progress = Callable[[int], None]
 
 AHEAD = 64
 """Snapshots that are read at once."""
+MOST_GAPS = 1000
+"""Missing snapshots that are asked for before the listing is believed."""
 LOOKS = 1.0
 """Seconds for which a look at the names of tags, branches and consumers is good enough."""
 _CHANGELOG = re.compile(r"changelog-[0-9]+")
@@ -119,18 +121,15 @@ class _Run:
         store = self.store
         self.protections, self.looked = self._look(), time.monotonic()
         protected = [*self._consumers(), *([] if self.keep_from is None else [self.keep_from])]
-        ids = store.snapshot_ids()
-        known = _Known(store, self.workers, ids)
-        _, end = expiring(ids, known.time_of, self.retention, protected, self.now_ms)
-        leaving = known.snapshots([each for each in ids if each < end])
-        if leaving:
-            staying = known.snapshots([each for each in ids if each >= end])
-            if not staying:
-                raise StorageError(f"{store.name}: snapshot {ids[-1]} is listed, but the store says that there is no such file; try again")
+        known = _Known(store, self.workers)
+        _, end = expiring(known.ids, known.time_of, self.retention, protected, self.now_ms)
+        leaving = known.snapshots([each for each in known.ids if each < end])
+        staying = known.snapshots([each for each in known.ids if each >= end]) if leaving else []
+        if staying:
             steps, self.skipped = unused(store, leaving, staying, self._tags(store), self._branches(), self.workers)
             done = [step for step in steps if self._leave(step)]
             self._clean_directories({directory for step in done for directory in step.directories})
-        left = [each for each in ids if each not in known.gone and each not in self.snapshots]
+        left = [each for each in known.there if each not in self.snapshots]
         if left and not self.dry_run:
             self._write_hint(left[0])
         return left
@@ -263,28 +262,36 @@ class _Run:
 
 
 class _Known:
-    """Snapshot files, each read once; those after it are read with it."""
+    """The snapshots of a table, each file read once; those after it are read with it. An id that is missing in the listing is asked for all the
+    same, as far as there are few: what was just committed must not be taken for a gap."""
 
-    def __init__(self, store: TableStore, workers: Workers, ids: Sequence[int]) -> None:
-        self._store, self._workers, self._listed = store, workers, frozenset(ids)
+    def __init__(self, store: TableStore, workers: Workers) -> None:
+        self._store, self._workers = store, workers
+        self._listed = store.snapshot_ids()
+        between = range(self._listed[0], self._listed[-1] + 1) if self._listed else ()
+        self.ids: Sequence[int] = between if len(between) - len(self._listed) <= MOST_GAPS else self._listed
+        self._asked = frozenset(self.ids)
         self._found: dict[int, Snapshot | None] = {}
 
     @property
-    def gone(self) -> set[int]:
-        """Ids of which there is no snapshot any more."""
-        return {snapshot_id for snapshot_id, snapshot in self._found.items() if snapshot is None}
+    def there(self) -> list[int]:
+        """Ids of which there is a snapshot, as far as it is known."""
+        return [each for each in self._listed if self._found.get(each, each) is not None]
 
     def time_of(self, snapshot_id: int) -> int | None:
         if snapshot_id not in self._found:
-            self._load(self._listed.intersection(range(snapshot_id, snapshot_id + AHEAD)))
+            self._load(sorted(self._asked.intersection(range(snapshot_id, snapshot_id + AHEAD))))
         snapshot = self._found.get(snapshot_id)
         return None if snapshot is None else snapshot.time_millis
 
     def snapshots(self, ids: Sequence[int]) -> list[Snapshot]:
-        """Those that are still there."""
+        """Those that are there."""
         self._load(ids)
         return [snapshot for snapshot in map(self._found.__getitem__, ids) if snapshot is not None]
 
     def _load(self, ids: Iterable[int]) -> None:
         wanted = [each for each in ids if each not in self._found]
         self._found.update(zip(wanted, self._workers.map(self._store.find_snapshot, wanted), strict=True))
+        missing = {each for each in wanted if self._found[each] is None}.intersection(self._listed)
+        if missing and missing.intersection(self._store.snapshot_ids()):  # else it expired in between
+            raise StorageError(f"{self._store.name}: snapshot {min(missing)} is listed, but the store says that there is none; try again")
