@@ -41,6 +41,19 @@ def to_bitmap(ids: Ids) -> BitMap64:
     return BitMap64(array.array("Q", np.sort(ids).astype(np.uint64, copy=False).tobytes()))
 
 
+def parts(bitmap: BitMap64, most: int) -> Iterator[Ids]:
+    """The members of a bitmap, ascending, at most so many at a time."""
+    if not bitmap:
+        return
+    if len(bitmap) <= most:
+        yield np.asarray(bitmap.to_array()).astype(np.int64)
+        return
+    for start in range(bitmap.min(), bitmap.max() + 1, most):
+        window = BitMap64()
+        window.add_range(start, start + most)
+        yield from parts(bitmap & window, most)
+
+
 def encode(ids: Ids) -> bytes:
     """The bitmap of ascending ids, made from the ids as Java does: set operations can leave a run where an array is as small."""
     if len(ids) and ids[-1] < 1 << 32:

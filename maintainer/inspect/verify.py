@@ -20,44 +20,39 @@ the rest. Only a store that cannot be reached does.
 | index-group      | the metadata of a payload is sound and no level has two; one that is merely out of date breaks no rule       |
 | index-payload    | the payload of an active group can be read as a whole, with its checksums                                    |
 
-`deep` adds what needs the data: see `maintainer.inspect.deep`.
+`deep` adds what needs the data: see `maintainer.inspect.deep` and `maintainer.inspect.index_content`.
+
+All of it is about one snapshot, whatever is committed meanwhile. When that one expires, verification ends with an error.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from maintainer.data.deletions import read_deletions
 from maintainer.data.reader import open_data_file
 from maintainer.data.values import partition_json
-from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, StorageError, Unsupported
+from maintainer.errors import CorruptFile, CorruptTable, MissingFile, Unsupported
 from maintainer.format import binary_row, source_meta
 from maintainer.index.definition import MAINTAINED, SORTED, definitions
 from maintainer.index.groups import evaluate
+from maintainer.inspect.deep import verify_contents
+from maintainer.inspect.findings import Findings, Problem
 from maintainer.inspect.payload import open_group
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, IndexFileMeta, ManifestFileMeta
-from maintainer.model.report import Entry, Report
+from maintainer.model.report import Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.values import order_keys
-from maintainer.table.state import TableState, load_state
+from maintainer.table.state import SnapshotExpired, TableState, is_gone, load_state
 from maintainer.table.store import TableStore
 from maintainer.table.support import FORMATS, file_format
-
-
-@dataclass(frozen=True)
-class Problem(Entry):
-    """A rule that something breaks."""
-
-    rule: str
-    where: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -70,28 +65,6 @@ class Verification(Report):
     problems: tuple[Problem, ...]
 
 
-class Findings:
-    """Counts and problems as they come up."""
-
-    def __init__(self) -> None:
-        self.checked: Counter[str] = Counter()
-        self.problems: list[Problem] = []
-
-    @contextmanager
-    def rule(self, rule: str, where: str) -> Iterator[None]:
-        """Tries a rule on one object: an error inside of the block is the problem."""
-        self.checked[rule] += 1
-        try:
-            yield
-        except StorageError:
-            raise
-        except MaintainerError as error:
-            self.add(rule, where, str(error))
-
-    def add(self, rule: str, where: str, message: str) -> None:
-        self.problems.append(Problem(rule, where, message))
-
-
 def verify(store: TableStore, deep: bool = False) -> Verification:
     """All rules on the latest snapshot. `Unsupported` when the data of such a table cannot be read, and `deep` asks for it."""
     if deep:
@@ -101,9 +74,18 @@ def verify(store: TableStore, deep: bool = False) -> Verification:
     with findings.rule("snapshot", store.name):
         snapshot = store.latest_snapshot()
     if snapshot is not None:
+        findings.still_there = partial(_check_still_there, store, snapshot)
         _verify_snapshot(store, snapshot, findings, deep)
+        if findings.problems:
+            findings.still_there()
     problems = tuple(findings.problems)
     return Verification(store.name, None if snapshot is None else snapshot.id, not problems, dict(findings.checked), problems)
+
+
+def _check_still_there(store: TableStore, snapshot: Snapshot) -> None:
+    """A snapshot that went away took its files with it: what is missing then is no problem of the table."""
+    if is_gone(store, snapshot):
+        raise SnapshotExpired(f"{store.name}: snapshot {snapshot.id} expired or was replaced while it was verified; try again")
 
 
 def _check_keys_can_be_read(store: TableStore) -> None:
@@ -196,8 +178,6 @@ def _verify_bucket(
     _verify_deletions(store, bucket, findings)
     _verify_groups(store, state, bucket, where, findings)
     if deep:
-        from maintainer.inspect.deep import verify_contents
-
         verify_contents(store, state, bucket, sound, where, findings)
 
 

@@ -176,5 +176,10 @@ def _index_files(store: TableStore, snapshot: Snapshot, primary_key_table: bool)
     return {key: (vectors.get(key), tuple(payloads[key]), tuple(others[key])) for key in keys}
 
 
+def is_gone(store: TableStore, snapshot: Snapshot) -> bool:
+    """Whether a snapshot expired or was replaced, so that its files may be gone, too; a tag keeps them."""
+    return store.find_snapshot(snapshot.id) != snapshot and not _is_tagged(store, snapshot)
+
+
 def _is_tagged(store: TableStore, snapshot: Snapshot) -> bool:
     return any(store.tag(name).id == snapshot.id for name in store.tag_names())

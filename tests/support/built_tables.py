@@ -6,13 +6,14 @@ What the maintainer itself would never leave behind (stale groups, APPEND files 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from maintainer.commit.manifest_files import ManifestWriter
@@ -72,8 +73,9 @@ class BuiltTable:
         deleted: Sequence[int] = (),
         key: BucketKey | None = None,
         schema: TableSchema | None = None,
+        kinds: Sequence[int] | None = None,
     ) -> list[DataFileMeta]:
-        """One file per bucket with these rows, in key order; `deleted` are positions in the (only) file."""
+        """One file per bucket with these rows, in key order; `deleted` are positions in the (only) file, `kinds` what its rows are."""
         schema = schema or self.schema
         table = table_of(rows, schema)
         options = self.store.options()
@@ -87,7 +89,7 @@ class BuiltTable:
             chosen = sorted((rows[i] for i in picked.tolist()), key=lambda row: order_keys(row[name] for name in schema.trimmed_primary_keys))
             batch = table_of(chosen, schema)
             batch = batch.append_column("_SEQUENCE_NUMBER", pa.array(range(len(chosen)), pa.int64()))
-            batch = batch.append_column("_VALUE_KIND", pa.array([0] * len(chosen), pa.int8()))
+            batch = batch.append_column("_VALUE_KIND", pa.array(kinds or [0] * len(chosen), pa.int8()))
             writer = DataFileWriter(self.store.storage, self.store.layout, schema, options, where, level=level, source=source)
             writer.write(batch)
             (meta,) = writer.close()
@@ -97,6 +99,28 @@ class BuiltTable:
                 bucket.deletions[meta.file_name] = BitMap64(deleted)
             metas.append(meta)
         return metas
+
+    def change(self, file: DataFileMeta, **others: Any) -> DataFileMeta:
+        """Let the metadata of a file say something else."""
+        changed = replace(file, **others)
+        for bucket in self._buckets.values():
+            bucket.files = [changed if each is file else each for each in bucket.files]
+        return changed
+
+    def rewrite(self, file: DataFileMeta, change: Callable[[pa.Table], pa.Table]) -> DataFileMeta:
+        """Let the file hold other rows, about which its metadata says nothing new."""
+        key = next(key for key, bucket in self._buckets.items() if file in bucket.files)
+        path = Path(self.store.uri) / self.store.layout.data_file_path(key.partition, key.bucket, file)
+        pq.write_table(change(pq.ParquetFile(path).read()), path)
+        return self.change(file, file_size=path.stat().st_size)
+
+    def put_index_file(self, file: IndexFileMeta, replacing: IndexFileMeta | None = None, key: BucketKey | None = None) -> None:
+        """An index file of any kind, in place of another one or beside the others."""
+        for where, bucket in self._buckets.items():
+            if replacing is not None:
+                bucket.payloads = [file if each is replacing else each for each in bucket.payloads]
+            elif where == (key or ONLY_BUCKET):
+                bucket.payloads.append(file)
 
     def delete(self, file: DataFileMeta, positions: Collection[int]) -> set[Any]:
         """Marks rows of a file as deleted; their first key columns."""

@@ -6,10 +6,12 @@ group, and opens a payload to ask it which rows may satisfy a predicate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -30,6 +32,9 @@ class FamilyReader(Protocol):
 
     def evaluate(self, leaf: Leaf) -> BitMap64 | None:
         """The ordinals of all rows that satisfy the leaf, and perhaps some more; None when this payload cannot answer."""
+
+    def batches(self) -> Iterator[tuple[Sequence[bytes], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Everything the payload holds: some keys, the ordinals of all of them one behind the other, and how many each has."""
 
     def verify(self) -> list[str]:
         """Read the whole payload and say what it promises and does not keep; empty when it is sound."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -31,6 +33,7 @@ from maintainer.model.predicate import Leaf, Op
 
 PREFIX = "bitmap-index."
 MAX_PEER_KEYS = 100_000
+BATCH_IDS = 1 << 20
 
 
 def build(column: pa.ChunkedArray | Iterable[pa.Array], definition: IndexDefinition, total_rows: int) -> BuiltPayload:
@@ -114,6 +117,22 @@ class BitmapReader(SortedReader):
     def entries(self) -> Iterator[tuple[bytes, BitMap64]]:
         """Every key with its ordinals."""
         return ((entry.key, self._file.posting(entry, ahead=True)) for entry in self._file.entries())
+
+    def batches(self) -> Iterator[tuple[list[bytes], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """See `FamilyReader.batches`; a key with many ordinals comes in several."""
+        keys: list[bytes] = []
+        ids: list[npt.NDArray[np.int64]] = []
+        held = 0
+        for key, ordinals in self.entries():
+            for part in posting.parts(ordinals, BATCH_IDS):
+                keys.append(key)
+                ids.append(part)
+                held += len(part)
+                if held >= BATCH_IDS:
+                    yield keys, np.concatenate(ids), np.array([len(each) for each in ids], np.int64)
+                    keys, ids, held = [], [], 0
+        if keys:
+            yield keys, np.concatenate(ids), np.array([len(each) for each in ids], np.int64)
 
     def verify(self) -> list[str]:
         """See `FamilyReader.verify`."""

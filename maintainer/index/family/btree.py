@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -74,6 +75,10 @@ class BTreeReader(SortedReader):
     def entries(self) -> Iterator[tuple[bytes, Ids]]:
         """Every key with its ordinals."""
         return self._file.entries()
+
+    def batches(self) -> Iterator[tuple[list[bytes], Ids, npt.NDArray[np.int64]]]:
+        """See `FamilyReader.batches`."""
+        return self._file.scan()
 
     def verify(self) -> list[str]:
         """See `FamilyReader.verify`."""
