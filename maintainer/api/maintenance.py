@@ -1,37 +1,32 @@
-"""The maintenance pass: state → plans → results → snapshot, until nothing is left to do (DESIGN §3, §5 `passes`).
+"""The maintenance pass: state → plans → results → snapshots, until nothing is left to do (DESIGN §3, §5 `passes`).
 
-    load the latest state ──▶ plan ──▶ execute each bucket ──▶ commit ──▶ plan again …
-                                  ▲                              │
-                                  └── conflict: drop the hit bucket's files ┘
+    load the latest state ──▶ plan ──▶ round: execute and commit, bucket by bucket ──▶ plan again …
+                                ▲                           │
+                                └── conflict: the bucket's files are dropped ──┘
 
-Invariants: a table that is not supported is refused before anything is written; when a bucket fails, nothing of this round is committed and
-everything it wrote is deleted; files are deleted only when it is certain that no snapshot refers to them.
+Invariants: a table that is not supported is refused before anything is written; what was committed stays committed, however the pass ends, and
+its last event says so; files are deleted only when it is certain that no snapshot refers to them.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from maintainer.commit.committer import CommitOutcome, Committer
-from maintainer.errors import CommitStateUnknown, MaintainerError, MissingFile
-from maintainer.maintain.execute import Progress, execute
+from maintainer.api.account import Account, Advance, PassReport
+from maintainer.api.round import TICK, Round, Terms
+from maintainer.commit.committer import Committer
+from maintainer.data.spill import Spill
+from maintainer.maintain.execute import Progress
 from maintainer.maintain.plan import PlanRequest, plan_table
-from maintainer.maintain.reclaim import abort, abort_all
-from maintainer.model.files import BucketKey
-from maintainer.model.report import Entry
 from maintainer.model.schema import TableSchema
-from maintainer.model.work import IndexFailure, Plan, Result, Work
+from maintainer.model.work import Plan
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
@@ -40,38 +35,16 @@ from maintainer.table.support import check_table
 log = structlog.get_logger(__name__)
 
 DEFAULT_MEMORY = 1 << 30
-LEAST_MEMORY_OF_A_BUCKET = 256 << 20
-"""A bucket gets a thread of its own only with at least this budget."""
 MOST_CONFLICTS = 10
-"""Rounds in a row that a pass replans because somebody else was faster, before it gives up."""
-
+"""Rounds in a row that lose everything to somebody faster, before a pass gives up."""
 MOST_ROUNDS = 20
 """Rounds of a pass: what a bucket needs takes fewer, and rows of a writer that never rests are for the next pass."""
-MOST_REASONS = 3
+LOG_PROGRESS = 10.0
+"""Seconds between two lines of a log that say how far a pass is."""
+STOPPED = "stopped"
 
 OnEvent = Callable[[str, Mapping[str, Any]], None]
 """Called with the name and the fields of each event of a pass, as they are logged."""
-
-
-@dataclass(frozen=True)
-class PassReport(Entry):
-    """What a pass did to one table; the counts are of files, groups and bytes over all its rounds."""
-
-    table: str
-    snapshot_before: int | None
-    snapshot_after: int | None
-    outcome: str
-    """`committed`, `nothing` or `conflict`; `failed` is for whoever reports an exception in this shape."""
-    reason: str | None = None
-    input_files: int = 0
-    output_files: int = 0
-    groups_built: int = 0
-    groups_dropped: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    seconds: float = 0.0
-    failures: tuple[IndexFailure, ...] = ()
-    """Groups that could not be built; their levels stay uncovered."""
 
 
 def run_pass(
@@ -86,22 +59,44 @@ def run_pass(
     on_event: OnEvent | None = None,
     columns: Sequence[str] | None = None,
     force: bool = False,
+    commit_interval: float | None = None,
+    stop: threading.Event | None = None,
+    spill: Spill | None = None,
+    rewrite_append_bytes: int | None = None,
 ) -> PassReport:
-    """Bring a table into shape, and say what was done; errors are raised.
+    """Bring a table into shape, and say what was done; errors are raised, after what was finished before them was committed.
 
     `full`: everything into the highest level. `partitions`: only these, each by some or all of its columns. `index_only`: groups, no data; of
-    these `columns` only, with `force` also current ones. `rewrite_append = False` keeps Java's choice for APPEND files above level 0. Without
-    `repeat` one round is enough (conflicts are still replanned). `memory` is a budget in bytes. The callbacks are called from several threads.
+    these `columns` only, with `force` also current ones. `rewrite_append = False` keeps Java's choice for APPEND files above level 0, and
+    `rewrite_append_bytes` limits what is rewritten of those that are there already. Without `repeat` one round is enough (conflicts are still
+    replanned). `memory` is a budget in bytes, and what does not fit goes to `spill`. Finished buckets wait for others at most
+    `commit_interval` seconds (default: the table's option). `stop` may be set at any time: what is finished is committed, the rest is dropped,
+    and the reason of the report is "stopped".
+
+    The callbacks are called from several threads. `on_event` gets what is logged, and `pass.progress` each half second. The last event is
+    `pass.finished`; after an error its outcome is `failed`, and it says what was committed before.
     """
     request = PlanRequest(
         full=full,
         partitions=partitions,
         rewrite_append=rewrite_append,
+        rewrite_append_bytes=rewrite_append_bytes,
         index_only=index_only,
         columns=None if columns is None else tuple(columns),
         force=force,
     )
-    return _Pass(store, request, repeat, memory or default_memory(), progress, on_event).run()
+    this = _Pass(store, request, repeat, on_event)
+    return this.run(
+        Terms(
+            memory=memory or default_memory(),
+            commit_interval=commit_interval,
+            spill=spill,
+            stop=stop or threading.Event(),
+            progress=progress,
+            event=this.event,
+            tick=this.tell_progress,
+        )
+    )
 
 
 def plan_pass(store: TableStore, request: PlanRequest) -> Plan:
@@ -122,169 +117,101 @@ def default_memory() -> int:
 
 
 class _Pass:
-    """A pass under way."""
+    """A pass under way: its rounds, and what it tells."""
 
-    def __init__(
-        self, store: TableStore, request: PlanRequest, repeat: bool, memory: int, progress: Progress | None, on_event: OnEvent | None
-    ) -> None:
+    def __init__(self, store: TableStore, request: PlanRequest, repeat: bool, on_event: OnEvent | None) -> None:
         self.store = store
         self.request = request
         self.repeat = repeat
-        self.memory = memory
-        self.progress = progress
         self.on_event = on_event
-        self.settled: frozenset[BucketKey] = frozenset()
-        self.counts: Counter[str] = Counter()
-        self.reasons: dict[str, None] = {}
-        self.failures: dict[tuple[BucketKey, str, int], IndexFailure] = {}
-        self.snapshot_after: int | None = None
+        self.account = Account(store.name)
+        self.advance = Advance()
+        self._told = self._logged = time.monotonic()
 
-    def run(self) -> PassReport:
-        started = time.monotonic()
-        schema, state = _load(self.store, None)
-        before = None if state is None else state.snapshot.id
-        committer = Committer(self.store)
-        lost = rounds = 0
-        while True:
-            rounds += 1
-            plan = plan_table(state, self.store.name, schema, self._request(schema))
-            self._event("pass.planned", snapshot=plan.snapshot_id, work=len(plan.work), idle_reason=plan.idle_reason)
-            reason = plan.idle_reason
-            if not plan.work:
-                break
-            try:
-                results = self._execute(plan, schema)
-                outcome = self._commit(committer, results)
-            except MissingFile as error:
-                if not self._is_outdated(plan):
-                    raise
-                results, outcome = [], CommitOutcome(conflicts=dict.fromkeys((work.bucket.key for work in plan.work), str(error)))
-            progressed = self._account(plan, results, outcome)
-            lost = lost + 1 if outcome.conflicts else 0
-            if lost > MOST_CONFLICTS:
-                reason = next(iter(outcome.conflicts.values()))
-                break
-            if not outcome.conflicts and not (self.repeat and progressed and rounds < MOST_ROUNDS):
-                break
-            if lost:
-                time.sleep(min(1.0, 0.02 * 2**lost) * random.random())
-            schema, state = _load(self.store, state)
-        word = "conflict" if lost > MOST_CONFLICTS else "nothing" if self.snapshot_after is None else "committed"
-        report = PassReport(
-            table=self.store.name,
-            snapshot_before=before,
-            snapshot_after=before if self.snapshot_after is None else self.snapshot_after,
-            outcome=word,
-            reason=_few(self.reasons) if word == "committed" else reason,
-            input_files=self.counts["input_files"],
-            output_files=self.counts["output_files"],
-            groups_built=self.counts["groups_built"],
-            groups_dropped=self.counts["groups_dropped"],
-            bytes_read=self.counts["bytes_read"],
-            bytes_written=self.counts["bytes_written"],
-            seconds=round(time.monotonic() - started, 3),
-            failures=tuple(self.failures.values()),
-        )
-        self._event("pass.finished", **report.to_dict())
+    def run(self, terms: Terms) -> PassReport:
+        try:
+            outcome, reason = self._rounds(terms)
+        except BaseException as error:
+            self.event("pass.finished", **self.account.report("failed", str(error) or type(error).__name__).to_dict())
+            raise
+        report = self.account.report(outcome, reason)
+        self.event("pass.finished", **report.to_dict())
         return report
 
-    def _request(self, schema: TableSchema) -> PlanRequest:
-        request = replace(self.request, now=int(time.time() * 1000), settled=self.settled, quarantined=frozenset(self.failures))
-        return _with_options(request, schema)
+    def _rounds(self, terms: Terms) -> tuple[str, str | None]:
+        """Plan and work until nothing is left; the outcome, and the reason for it."""
+        account = self.account
+        schema, state = _load(self.store, None)
+        account.snapshot_before = None if state is None else state.snapshot.id
+        committer = Committer(self.store)
+        committer.known_state = state
+        lost = 0
+        for _ in range(MOST_ROUNDS):
+            if terms.stop.is_set():
+                return self._ended(early=STOPPED)
+            plan = self._plan(state, schema)
+            if not plan.work:
+                return self._ended(plan.idle_reason)
+            steps = account.steps
+            conflicts = Round(self.store, schema, plan, committer, account, self.advance, terms).run()
+            if terms.stop.is_set():
+                return self._ended(early=STOPPED)
+            progressed = account.steps > steps
+            lost = lost + 1 if conflicts and not progressed else 0
+            if lost > MOST_CONFLICTS:
+                return "conflict", next(iter(conflicts.values()))
+            if not conflicts and not (self.repeat and progressed):
+                return self._ended()
+            if conflicts:
+                time.sleep(min(1.0, 0.02 * 2**lost) * random.random())
+            schema, state = _load(self.store, state)
+        return self._ended(early=f"{account.reasons()}; what has come since is left for the next pass")
 
-    def _execute(self, plan: Plan, schema: TableSchema) -> list[Result]:
-        """The results of all work of a plan; when one fails, its exception and no files."""
-        threads = self._threads(plan.work)
-        stop = threading.Event()
+    def _ended(self, idle: str | None = None, early: str | None = None) -> tuple[str, str | None]:
+        """Outcome and reason: `idle` is why there was nothing to do, `early` why the pass ends although there is."""
+        if self.account.snapshot_after is None:
+            return "nothing", early or idle
+        return "committed", early or self.account.reasons()
 
-        def watched(work: Work, size: int) -> None:
-            if stop.is_set():
-                raise _Stopped
-            if self.progress is not None:
-                self.progress(work, size)
+    def _plan(self, state: TableState | None, schema: TableSchema) -> Plan:
+        account, most = self.account, self.request.rewrite_append_bytes
+        request = replace(
+            self.request,
+            now=int(time.time() * 1000),
+            settled=account.settled,
+            quarantined=frozenset(account.failures),
+            rewrite_append_bytes=None if most is None else max(0, most - account.rewritten_append_bytes),
+        )
+        plan = plan_table(state, self.store.name, schema, _with_options(request, schema))
+        self.advance.planned(plan.work)
+        self.event(
+            "pass.planned",
+            snapshot=plan.snapshot_id,
+            work=len(plan.work),
+            bytes=plan.estimated_bytes,
+            memory=plan.estimated_memory,
+            idle_reason=plan.idle_reason,
+        )
+        return plan
 
-        def one(work: Work) -> Result:
-            watched(work, 0)
-            fields = {"bucket": work.bucket.bucket, "kind": str(work.kind), "reason": work.reason}
-            self._event("work.started", **fields, bytes=work.estimated_bytes, memory=work.estimated_memory)
-            return execute(plan, work, self.store, schema, self.memory // threads, watched)
+    def event(self, name: str, urgent: bool = False, **fields: Any) -> None:
+        (log.warning if urgent else log.info)(name, **{"table": self.store.name, **fields})
+        self._call_back(name, fields)
 
-        futures: list[Future[Result]] = []
-        try:
-            with ThreadPoolExecutor(threads, thread_name_prefix="bucket") as pool:
-                try:
-                    futures += [pool.submit(one, work) for work in plan.work]
-                    wait(futures, return_when=FIRST_EXCEPTION)
-                    for future in futures:
-                        if future.done():
-                            future.result()
-                    return [future.result() for future in futures]
-                except BaseException:
-                    stop.set()
-                    for future in futures:
-                        future.cancel()
-                    raise
-        except BaseException:
-            finished = [future for future in futures if not future.cancelled() and future.exception() is None]
-            for future in finished:
-                abort(self.store, future.result(), frozenset())
-            raise
+    def tell_progress(self) -> None:
+        """Say how far the pass is, if it is time to."""
+        now = time.monotonic()
+        if now - self._told >= TICK:
+            self._told = now
+            numbers = self.advance.numbers()
+            if now - self._logged >= LOG_PROGRESS:
+                self._logged = now
+                log.info("pass.progress", table=self.store.name, **numbers)
+            self._call_back("pass.progress", numbers)
 
-    def _threads(self, work: Sequence[Work]) -> int:
-        """How many buckets may be worked on at a time: the neediest ones together keep within the budget, if more than one is."""
-        most = max(1, min(len(work), os.cpu_count() or 1, self.memory // LEAST_MEMORY_OF_A_BUCKET))
-        needs = accumulate(sorted((item.estimated_memory for item in work), reverse=True)[:most])
-        return max(1, sum(need <= self.memory for need in needs))
-
-    def _commit(self, committer: Committer, results: Sequence[Result]) -> CommitOutcome:
-        """Publish what still fits; the files of everything else are deleted, unless it may have been published."""
-        try:
-            outcome = committer.commit_results(results)
-        except CommitStateUnknown:
-            raise
-        except MaintainerError:
-            abort_all([self.store], results, results[0].snapshot_id)
-            raise
-        abort_all([self.store], [result for result in results if result.message.bucket_key in outcome.conflicts], results[0].snapshot_id)
-        for snapshot in outcome.snapshots:
-            self._event("pass.committed", snapshot=snapshot.id, kind=str(snapshot.commit_kind))
-        for key, reason in outcome.conflicts.items():
-            self._event("pass.conflict", bucket=key.bucket, reason=reason)
-        return outcome
-
-    def _is_outdated(self, plan: Plan) -> bool:
-        """Whether files that a plan reads are not the table's any more: somebody else compacted them, and they may have expired."""
-        state = load_latest(self.store)
-        for work in plan.work:
-            bucket = work.bucket if state is None else state.bucket(work.bucket.key)
-            if bucket.deletion_file != work.bucket.deletion_file or not set(work.bucket.files) <= set(bucket.files):
-                return True
-        return state is None
-
-    def _account(self, plan: Plan, results: Sequence[Result], outcome: CommitOutcome) -> bool:
-        """Add up what was committed; whether another round may find something else to do."""
-        committed = [result for result in results if result.message.bucket_key not in outcome.conflicts]
-        self.settled |= {result.message.bucket_key for result in committed}
-        if outcome.snapshots:
-            self.snapshot_after = outcome.snapshots[-1].id
-        known = len(self.failures)
-        for result in committed:
-            self.counts.update(result.counts)
-            if not result.message.is_empty:
-                self.reasons[result.reason] = None
-            for failure in result.failures:
-                self.failures[result.message.bucket_key, failure.column, failure.level] = failure
-                self._event("pass.index-failed", bucket=result.message.bucket, **failure.to_dict())
-        return bool(outcome.snapshots) or len(self.failures) > known
-
-    def _event(self, name: str, **fields: Any) -> None:
-        log.info(name, **{"table": self.store.name, **fields})
+    def _call_back(self, name: str, fields: Mapping[str, Any]) -> None:
         if self.on_event is not None:
             self.on_event(name, {"table": self.store.name, **fields})
-
-
-class _Stopped(Exception):
-    """Another bucket of the pass failed."""
 
 
 def _load(store: TableStore, previous: TableState | None) -> tuple[TableSchema, TableState | None]:
@@ -299,10 +226,3 @@ def _load(store: TableStore, previous: TableState | None) -> tuple[TableSchema, 
 
 def _with_options(request: PlanRequest, schema: TableSchema) -> PlanRequest:
     return replace(request, rewrite_append=request.rewrite_append and TableOptions.of(schema).rewrite_append)
-
-
-def _few(reasons: Iterable[str]) -> str:
-    """The first of the reasons, and how many more there are."""
-    all_of_them = list(reasons)
-    more = len(all_of_them) - MOST_REASONS
-    return "; ".join(all_of_them[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")

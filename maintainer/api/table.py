@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -12,8 +13,10 @@ from maintainer.model.schema import TableSchema
 from maintainer.table.store import TableStore, create_store, open_store
 
 if TYPE_CHECKING:
+    from maintainer.api.account import PassReport
     from maintainer.api.create import Definition
-    from maintainer.api.maintenance import OnEvent, PassReport
+    from maintainer.api.maintenance import OnEvent
+    from maintainer.data.spill import Spill
     from maintainer.inspect.contents import Files, Snapshots
     from maintainer.inspect.coverage import AwaitedCoverage, Coverage
     from maintainer.inspect.doctor import Diagnosis
@@ -136,13 +139,21 @@ class Table:
         memory: int | None = None,
         progress: Progress | None = None,
         on_event: OnEvent | None = None,
+        commit_interval: float | None = None,
+        stop: threading.Event | None = None,
+        spill: Spill | None = None,
+        rewrite_append_bytes: int | None = None,
     ) -> PassReport:
         """One maintenance pass, until nothing is left to do: compacts, builds the index groups that this touches, and commits both.
 
         `full`: everything into the highest level. `partitions`: only these, each by some or all of its columns. `index_only`: index groups,
         no data; of these `columns` only, with `force` also current ones. `rewrite_append=False` moves files as Java does where no index can
-        cover them. Without `repeat` one round is enough. `memory` is a budget in bytes. The callbacks are called from several threads:
-        `progress(work, bytes)` while files are read, `on_event(name, fields)` for what is logged.
+        cover them, and `rewrite_append_bytes` limits what is rewritten of those that are there already. Without `repeat` one round is enough.
+        `memory` is a budget in bytes; what does not fit goes to `spill`. What is finished is committed in groups, each `commit_interval`
+        seconds (by default what `maintain.commit-interval` says) and before an error is raised. Setting `stop` ends the pass early.
+
+        The callbacks are called from several threads: `progress(work, bytes)` while files are read, `on_event(name, fields)` for what is
+        logged; the last event is `pass.finished`, also of a pass that fails.
         """
         from maintainer.api.maintenance import run_pass
 
@@ -158,6 +169,10 @@ class Table:
             memory=memory,
             progress=progress,
             on_event=on_event,
+            commit_interval=commit_interval,
+            stop=stop,
+            spill=spill,
+            rewrite_append_bytes=rewrite_append_bytes,
         )
 
     def expire(

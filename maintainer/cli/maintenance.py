@@ -169,7 +169,7 @@ def _advance(advance: Callable[[int], None], work: Work, size: int) -> None:
 
 
 def _failed(table: str, reason: str) -> Mapping[str, Any]:
-    from maintainer.api.maintenance import PassReport
+    from maintainer.api.account import PassReport
 
     return PassReport(table, None, None, "failed", reason).to_dict()
 

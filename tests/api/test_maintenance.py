@@ -17,10 +17,12 @@ import pytest
 
 import maintainer
 from maintainer.api import maintenance
+from maintainer.api import round as round_of_a_pass
 from maintainer.api.maintenance import MOST_CONFLICTS, MOST_ROUNDS, plan_pass, run_pass
 from maintainer.commit.committer import CommitOutcome, Committer
-from maintainer.errors import CommitStateUnknown, MissingFile, StorageError, Unsupported
+from maintainer.errors import CommitStateUnknown, StorageError, Unsupported
 from maintainer.index.family import btree
+from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
 from maintainer.maintain.reclaim import names_in_use
 from maintainer.model.snapshot import CommitKind
@@ -272,7 +274,7 @@ class TestConflicts:
         def other_pass(call: int) -> None:
             if call == 0:
                 hit = plan_pass(table.store, PlanRequest()).work[0]
-                result = maintenance.execute(plan_pass(table.store, PlanRequest()), hit, table.store, table.table.schema, 64 << 20)
+                result = execute(plan_pass(table.store, PlanRequest()), hit, table.store, table.table.schema, 64 << 20)
                 assert Committer(table.store).commit_results([result]).conflicts == {}
 
         interrupted(monkeypatch, other_pass)
@@ -327,19 +329,6 @@ def unreferenced(table: SmallTable) -> set[str]:
 
 
 class TestFailures:
-    def test_when_one_bucket_fails_nothing_is_committed_and_nothing_is_left(self, tmp_path: Path) -> None:
-        table = filled(SmallTable(tmp_path, indexes=True, bucket="4"))
-        plan = plan_pass(table.store, PlanRequest())
-        assert len(plan.work) > 1
-        work = plan.work[-1]
-        assert work.unit is not None
-        lost = work.unit.files[0].file_name
-        Path(table.path, f"bucket-{work.bucket.bucket}", lost).unlink()
-        before = everything(table)
-        with pytest.raises(MissingFile, match=lost):
-            table.maintain()
-        assert everything(table) == before
-
     def test_a_commit_that_certainly_failed_leaves_nothing(self, table: SmallTable, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(self: Committer, results: Any) -> CommitOutcome:
             raise StorageError("the disk is full")
@@ -420,4 +409,4 @@ def test_buckets_that_are_worked_on_together_need_no_more_than_the_budget(
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     (item,) = plan_pass(table.store, PlanRequest()).work
     work = [replace(item, estimated_memory=need << 20) for need in needs]
-    assert maintenance._Pass(table.store, PlanRequest(), True, memory << 20, None, None)._threads(work) == threads
+    assert round_of_a_pass.threads(work, memory << 20) == threads

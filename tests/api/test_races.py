@@ -15,6 +15,7 @@ import pytest
 
 import maintainer
 from maintainer.api.maintenance import run_pass
+from maintainer.commit.committer import Committer
 from maintainer.errors import CommitConflict, MissingFile
 from maintainer.table.store import open_store
 from tests.peers import readers
@@ -171,6 +172,21 @@ class TestDroppedAndMadeAgain:
                 made.append(self.again(old))
 
         assert run_pass(old.store, on_event=meanwhile).outcome == "committed"
+        assert made[0].scan().to_arrow().to_pylist() == [{"w": "a", "id": 1, "p": 1}]
+        assert files_below(old.path) == referenced(open_store(old.path))
+
+    def test_a_pass_that_is_about_to_commit_starts_anew(self, old: SmallTable, monkeypatch: pytest.MonkeyPatch) -> None:
+        made: list[maintainer.Table] = []
+        commit = Committer.commit_results
+
+        def commit_results(self: Committer, results: Any) -> Any:
+            if not made:
+                made.append(again(old))
+            return commit(self, results)
+
+        again = self.again
+        monkeypatch.setattr(Committer, "commit_results", commit_results)
+        assert run_pass(old.store).outcome == "committed"
         assert made[0].scan().to_arrow().to_pylist() == [{"w": "a", "id": 1, "p": 1}]
         assert files_below(old.path) == referenced(open_store(old.path))
 

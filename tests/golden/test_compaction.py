@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from maintainer.api.maintenance import PassReport, run_pass
+from maintainer.api.account import PassReport
+from maintainer.api.maintenance import run_pass
 from maintainer.data.deletions import read_deletions
 from maintainer.data.reader import open_data_file
 from maintainer.data.values import json_rows, json_value

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 import maintainer
-from maintainer.api.maintenance import PassReport, run_pass
+from maintainer.api.account import PassReport
+from maintainer.api.maintenance import run_pass
 from maintainer.data.deletions import read_deletions
 from maintainer.data.reader import open_data_file
 from maintainer.index import groups

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-    from maintainer.api.maintenance import PassReport
+    from maintainer.api.account import PassReport
     from maintainer.inspect.contents import Files
     from maintainer.inspect.coverage import Coverage
 
