@@ -70,7 +70,7 @@ class Committer:
         check_store(store, options)
         self._store = store
         self.user = user or f"{options.commit_user_prefix or 'maintainer'}_{process_user()}"
-        self._strict_mode = StrictMode(store, self.user)
+        self._strict_mode = StrictMode(store, self.user, options)
         self.known_state: TableState | None = None
         """The table as it was last looked at. Whoever has loaded it already may say so, and it is not read twice."""
         self._lock = threading.Lock()
@@ -83,7 +83,8 @@ class Committer:
         deleted.
         """
         kinds: dict[CommitKind, dict[BucketKey, BucketChange]] = {CommitKind.COMPACT: {}, CommitKind.APPEND: {}}
-        default = self._store.options().bucket
+        schema = self._store.latest_schema()
+        default = self._store.options(schema).bucket
         for result in results:
             kind = change_of.kind_of(result)
             if kind is None:
@@ -96,7 +97,7 @@ class Committer:
         snapshots: list[Snapshot] = []
         for kind, changes in kinds.items():
             try:
-                snapshot = self._commit_changes(kind, list(changes.values()), conflicts)
+                snapshot = self._commit_changes(kind, schema, list(changes.values()), conflicts)
             except CommitStateUnknown:
                 raise
             except MaintainerError as error:
@@ -112,28 +113,36 @@ class Committer:
 
     def commit_append(self, messages: Sequence[CommitMessage], properties: Mapping[str, str] | None = None) -> Snapshot | None:
         """New files of a writer, as Java commits them: only the number of buckets is checked. None when there is nothing to commit."""
-        default = self._store.options().bucket
+        schema = self._store.latest_schema()
+        default = self._store.options(schema).bucket
         changes = [change_of.of_append(message, default) for message in messages]
-        return self._commit(CommitKind.APPEND, [change for change in changes if not change.is_empty], _checked_appends, properties)
+        return self._commit(CommitKind.APPEND, schema, [change for change in changes if not change.is_empty], _checked_appends, properties)
 
-    def _commit_changes(self, kind: CommitKind, changes: Sequence[BucketChange], conflicts: dict[BucketKey, str]) -> Snapshot | None:
-        def check(state: TableState | None, schema: TableSchema, wanted: Sequence[BucketChange]) -> list[BucketChange]:
-            return _fitting(self._store, state, schema, wanted, conflicts)
+    def _commit_changes(
+        self, kind: CommitKind, schema: TableSchema, changes: Sequence[BucketChange], conflicts: dict[BucketKey, str]
+    ) -> Snapshot | None:
+        def check(state: TableState | None, of: TableSchema, wanted: Sequence[BucketChange]) -> list[BucketChange]:
+            return _fitting(self._store, state, of, wanted, conflicts)
 
         try:
-            return self._commit(kind, changes, check)
+            return self._commit(kind, schema, changes, check)
         except _LostEveryRace as error:
             conflicts.update({change.bucket: str(error) for change in changes if change.bucket not in conflicts})
             return None
 
     def _commit(
-        self, kind: CommitKind, changes: Sequence[BucketChange], check: Check, properties: Mapping[str, str] | None = None
+        self,
+        kind: CommitKind,
+        schema: TableSchema,
+        changes: Sequence[BucketChange],
+        check: Check,
+        properties: Mapping[str, str] | None = None,
     ) -> Snapshot | None:
         """The loop of spec 03 §8; None when no change is left to commit."""
         if not changes:
             return None
         with self._lock:
-            store, schema = self._store, self._store.latest_schema()
+            store = self._store
             attempts = Attempts(store, schema, kind, self.user, properties)
             try:
                 return self._attempt(attempts, store.options(schema), schema, changes, check)

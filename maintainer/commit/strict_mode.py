@@ -11,16 +11,17 @@ from collections.abc import Collection
 
 from maintainer.errors import CommitConflict
 from maintainer.model.snapshot import CommitKind, Snapshot
+from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
 
 
 class StrictMode:
     """The last snapshot that is known to be safe; without the option, nothing is checked."""
 
-    def __init__(self, store: TableStore, user: str) -> None:
+    def __init__(self, store: TableStore, user: str, options: TableOptions) -> None:
         self._store = store
         self._user = user
-        self._last_safe = store.options().last_safe_snapshot
+        self._last_safe = options.last_safe_snapshot
 
     def check(self, latest: Snapshot | None, partitions: Collection[bytes]) -> None:
         """Before an attempt on top of `latest` that changes these partitions."""

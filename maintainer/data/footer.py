@@ -7,6 +7,7 @@ what Arrow made the file's type from.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -36,6 +37,19 @@ def leaf_count(data_type: pa.DataType) -> int:
     if pa.types.is_dictionary(data_type) or not data_type.num_fields:
         return 1
     return sum(leaf_count(data_type.field(index).type) for index in range(data_type.num_fields))
+
+
+def column_spans(metadata: pq.FileMetaData, group: int, leaves: Iterable[int]) -> list[tuple[int, int]]:
+    """Start and end of these column chunks in the file, as the footer says."""
+    spans = []
+    row_group = metadata.row_group(group)
+    for leaf in leaves:
+        chunk = row_group.column(leaf)
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
+            start = min(start, chunk.dictionary_page_offset)
+        spans.append((start, start + chunk.total_compressed_size))
+    return spans
 
 
 def check_names(metadata: pq.FileMetaData) -> None:

@@ -5,13 +5,17 @@ depend on them. Columns are found by the names of the *file's* schema and come b
 columns, never from `_KEY_…`. Positions are physical: they count all rows of the file, from row-group offsets, whatever is left out.
 
 Memory: batches stream, some pages of each wanted column at a time. Threads are not used; the callers' work is what runs in parallel.
+
+On a remote store some pages at a time would be a request each, so there the wanted columns of a few row groups are fetched at once (files that
+this package writes have row groups of a few megabytes); only of larger row groups are they read piece by piece, and the pieces are larger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -32,6 +36,15 @@ _LARGEST_KIND = 3
 _LARGEST_BUFFER = 256 << 10
 _SMALLEST_BUFFER = 16 << 10
 _ALL_BUFFERS = 4 << 20
+_AT_ONCE = 8 << 20
+"""Bytes of row groups that are fetched together from a remote store."""
+_MOST_AT_ONCE = 16 << 20
+"""A row group of which more is wanted is not fetched, but read piece by piece."""
+_REMOTE_BUFFERS = 16 << 20
+_LARGEST_REMOTE_BUFFER = 4 << 20
+
+Prefetch = Callable[[Sequence[tuple[int, int]]], None]
+"""Fetches ranges of a file at once, and holds them until the next call."""
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +86,8 @@ class DataFile:
         self._file_schema = file_schema
         self._read_schema = read_schema
         self._columns: dict[str, _Column] = {}
-        self._source = storage.open_input(path)
+        self._source = storage.open_input(path, meta.file_size)
+        self._prefetch: Prefetch | None = getattr(self._source, "prefetch", None)
         try:
             with self._errors():
                 size = self._source.size()
@@ -82,7 +96,7 @@ class DataFile:
                 self.metadata = pq.read_metadata(self._source)
                 if int96.has_int96(self.metadata):
                     self.metadata = int96.raw_footer(self._source)
-                self._file = pq.ParquetFile(self._source, metadata=self.metadata, **_reading(self.metadata.num_columns))
+                self._file = pq.ParquetFile(self._source, metadata=self.metadata, **_reading(self.metadata, self._prefetch is not None))
                 footer.check_names(self.metadata)
                 self._arrow_schema = self._file.schema_arrow
                 self.row_groups = _row_groups(self.metadata)
@@ -132,7 +146,7 @@ class DataFile:
         rows = sum(self.row_groups[group].rows for group in groups)
         names = _names(plans)
         with self._errors():
-            table = self._file.read_row_groups(list(groups), columns=names, use_threads=False) if names else None
+            table = self._read(list(groups), names) if names else None
             if table is not None and table.num_rows != rows:
                 raise CorruptFile(f"{table.num_rows} rows were found where {rows} should be")
         schema = _schema(plans)
@@ -144,12 +158,51 @@ class DataFile:
                 arrays.append(pa.chunked_array([self._conform(chunk, plan) for chunk in table.column(plan.name).chunks], field.type))
         return pa.Table.from_arrays(arrays, schema=schema) if plans else _rows_only(rows)
 
+    def _read(self, groups: list[int], names: list[str]) -> pa.Table:
+        pieces = self._together(groups, names) if groups else [[]]
+        tables = [self._file.read_row_groups(piece, columns=names, use_threads=False) for piece in pieces]
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def _together(self, groups: Sequence[int], names: Sequence[str]) -> Iterator[list[int]]:
+        """The groups in order, as many at a time as are fetched at once. What was fetched is let go when the next ones are asked for."""
+        if self._prefetch is None:
+            yield list(groups)
+            return
+        wanted = [index for name in names for index in self._leaves.get(name, ())]
+        together: list[int] = []
+        spans: list[tuple[int, int]] = []
+        size = 0
+        for group in groups:
+            found = footer.column_spans(self.metadata, group, wanted)
+            bytes_found = sum(end - start for start, end in found)
+            if together and size + bytes_found > _AT_ONCE:
+                self._prefetch(spans if size <= _MOST_AT_ONCE else ())
+                yield together
+                together, spans, size = [], [], 0
+            together.append(group)
+            spans += found
+            size += bytes_found
+        if together:
+            self._prefetch(spans if size <= _MOST_AT_ONCE else ())
+            yield together
+        self._prefetch(())
+
+    @cached_property
+    def _leaves(self) -> Mapping[str, range]:
+        """By name, the column chunks of a column."""
+        leaves, first = {}, 0
+        for field in self._arrow_schema:
+            count = footer.leaf_count(field.type)
+            leaves[field.name] = range(first, first + count)
+            first += count
+        return leaves
+
     def batches(self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches of at most `batch_rows` rows of these columns, each with the position of its first row."""
         plans = [self._plan_checked(name) for name in columns]
         schema = _schema(plans)
         groups = range(len(self.row_groups)) if row_groups is None else row_groups
-        for piece in _pieces(groups):
+        for piece in self._pieces(groups, _names(plans)):
             first = self.row_groups[piece[0]].first
             rows = sum(self.row_groups[group].rows for group in piece)
             done = 0
@@ -164,6 +217,17 @@ class DataFile:
                 done += count
             if done != rows:
                 raise CorruptFile(f"row groups {piece} do not have the {rows} rows that the footer says", path=self.path)
+
+    def _pieces(self, groups: Sequence[int], names: Sequence[str]) -> Iterator[list[int]]:
+        for piece in _pieces(groups):
+            with self._errors():
+                together = self._together(piece, names) if names else iter([piece])
+            while True:
+                with self._errors():
+                    some = next(together, None)
+                if some is None:
+                    break
+                yield some
 
     def _raw_batches(self, names: list[str], batch_rows: int, piece: list[int], rows: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         if not names:
@@ -238,9 +302,12 @@ class DataFile:
             raise CorruptFile(f"{about}{_one_line(error)}", path=self.path) from error
 
 
-def _reading(columns: int) -> Mapping[str, Any]:
+def _reading(metadata: pq.FileMetaData, remote: bool) -> Mapping[str, Any]:
     """With a buffer, a column chunk is read piece by piece; without one, all of it (40 MB or more) would be held for every open file."""
-    buffer_size = min(max(_ALL_BUFFERS // max(columns, 1), _SMALLEST_BUFFER), _LARGEST_BUFFER)
+    columns = max(metadata.num_columns, 1)
+    buffer_size = min(max(_ALL_BUFFERS // columns, _SMALLEST_BUFFER), _LARGEST_BUFFER)
+    if remote and any(metadata.row_group(group).total_byte_size > _MOST_AT_ONCE for group in range(metadata.num_row_groups)):
+        buffer_size = min(max(_REMOTE_BUFFERS // columns, _SMALLEST_BUFFER), _LARGEST_REMOTE_BUFFER)
     return {"pre_buffer": False, "buffer_size": buffer_size, "page_checksum_verification": True}
 
 

@@ -145,7 +145,7 @@ class BucketIndexes:
 
     def _open(self, definition: IndexDefinition, payload: IndexFileMeta, total: int) -> tuple[FamilyReader, Any]:
         path = self._store.layout.index_file_path(payload, self._bucket.partition, self._bucket.bucket)
-        source = self._store.storage.open_input(path)
+        source = self._store.storage.open_input(path, payload.file_size)
         try:
             size = source.size()
             if size != payload.file_size:

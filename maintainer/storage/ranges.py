@@ -14,6 +14,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Sequence
 
+import pyarrow as pa
+
 from maintainer.errors import CorruptFile
 
 WHOLE = 1 << 20
@@ -73,7 +75,7 @@ class RangeInput(io.RawIOBase):
         """Holds these ranges instead of the earlier ones."""
         self._held = []
         tail = self._tail[0]
-        joined = join((start, min(end, tail)) for start, end in spans if start < tail)
+        joined = join((start, min(end, tail)) for start, end in spans if 0 <= start < tail)
         if joined:
             found = self._fetch(joined)
             self._held = [(start, data) for (start, _), data in zip(joined, found, strict=True)]
@@ -93,6 +95,14 @@ class RangeInput(io.RawIOBase):
     def _check(self, start: int, end: int, data: bytes) -> None:
         if len(data) != end - start:
             raise CorruptFile(f"{end - start} bytes expected, {len(data)} found", path=self._where, offset=start)
+
+
+class RangeFile(pa.PythonFile):  # type: ignore[misc]
+    """The same for Arrow."""
+
+    def __init__(self, ranges: RangeInput) -> None:
+        super().__init__()  # Arrow takes `ranges` when it makes the object
+        self.prefetch = ranges.prefetch
 
 
 def join(spans: Iterable[Span]) -> list[Span]:

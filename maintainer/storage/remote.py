@@ -21,7 +21,6 @@ from typing import Any, BinaryIO, cast
 from maintainer.errors import CorruptFile, MaintainerError, MissingFile, StorageError, Unsupported, UsageError
 from maintainer.storage import schemes
 from maintainer.storage.faults import Diagnosis, Fault, diagnose
-from maintainer.storage.ranges import RangeInput
 from maintainer.storage.storage import MAKING, Entry, OutcomeUnknown, Storage, check_path
 
 PART = 8 << 20
@@ -71,17 +70,17 @@ class RemoteStorage(Storage):
             raise CorruptFile(f"{length} bytes expected, {len(data)} found", path=self.display(path), offset=offset)
         return data
 
-    def _read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Ranges (start, end) of a file, at the same time where the library can do that; a part behind the end is left out."""
+    def _read_spans(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges (start, end) of a file, at the same time where the library can do that; what would lie behind its end is left out."""
         try:
             with self._errors("read", path):
-                if len(ranges) == 1:
-                    return [bytes(self._fs.cat_file(self._path(path), start=ranges[0][0], end=ranges[0][1]))]
-                starts, ends = ([pair[side] for pair in ranges] for side in (0, 1))
-                found = self._fs.cat_ranges([self._path(path)] * len(ranges), starts, ends, on_error="raise")
+                if len(spans) == 1:
+                    return [bytes(self._fs.cat_file(self._path(path), start=spans[0][0], end=spans[0][1]))]
+                starts, ends = ([span[side] for span in spans] for side in (0, 1))
+                found = self._fs.cat_ranges([self._path(path)] * len(spans), starts, ends, on_error="raise")
                 return [bytes(data) for data in found]
         except _BeyondTheEnd:
-            return [b""] * len(ranges)
+            return [b""] * len(spans)
 
     def size(self, path: str) -> int:
         with self._errors("look at", path):
@@ -112,15 +111,10 @@ class RemoteStorage(Storage):
         return sorted(entries, key=lambda entry: entry.name)
 
     def open_input(self, path: str, size: int | None = None) -> Any:
-        import pyarrow as pa
+        from maintainer.storage.ranges import RangeFile, RangeInput
 
-        return pa.PythonFile(self.open_ranges(path, size), mode="r")
-
-    def open_ranges(self, path: str, size: int | None = None) -> RangeInput:
-        """A seekable file that knows how to fetch several ranges at once."""
         known = self.size(path) if size is None else size
-        where = self._path(path) and self.display(path)
-        return RangeInput(lambda ranges: self._read_ranges(path, ranges), known, where)
+        return RangeFile(RangeInput(lambda spans: self._read_spans(path, spans), known, self.display(path)))
 
     def create(self, path: str) -> BinaryIO:
         target = self._path(path)
@@ -303,7 +297,7 @@ def _open(root: str, uri: str, scheme: str, given: Mapping[str, Any], filesystem
         _forget_listings(filesystem)
         return filesystem, filesystem._strip_protocol(uri)
     try:
-        options = schemes.typed_options(given, scheme, fsspec.get_filesystem_class(scheme))
+        options = schemes.typed_options(given, scheme, fsspec.get_filesystem_class(scheme).__init__)
     except ImportError as error:
         raise UsageError(f"{root}: the library for {scheme}: URIs is not installed: {schemes.install_hint(scheme)} ({error})") from error
     except ValueError as error:

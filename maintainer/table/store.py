@@ -62,10 +62,7 @@ class TableStore:
 
     @property
     def layout(self) -> Layout:
-        layout = self._layout
-        if layout is None:
-            layout = self._layout = Layout.of(self.latest_schema(), self.branch)
-        return layout
+        return self._layout or Layout.of(self.latest_schema(), self.branch)
 
     @cached_property
     def manifests(self) -> Manifests:
@@ -108,7 +105,10 @@ class TableStore:
         with self._lock:
             if self._newest != entries[newest]:
                 self._newest, self._schemas, self._layout = entries[newest], {}, None
-        return self._with_options(self.schema(newest))
+        schema = self._with_options(self.schema(newest))
+        if self._layout is None:
+            self._layout = Layout.of(schema, self.branch)
+        return schema
 
     def schema_of(self, snapshot: Snapshot) -> TableSchema:
         """The schema of a snapshot (what time travel reads with), with the dynamic options merged into its own."""
@@ -305,9 +305,10 @@ def open_store(
     uri = table_uri(uri_or_name, warehouse)
     branch = check_branch(branch)
     store = TableStore(Storage.open(uri, storage_options), branch, options)
-    if not store.schema_ids():
+    ids = store.schema_ids()
+    if not ids:
         raise NotATable(_why_not_a_table(store, uri_or_name, warehouse, storage_options))
-    check_dynamic_options(store.schema(store.schema_ids()[-1]), store.dynamic_options)
+    check_dynamic_options(store.schema(ids[-1]), store.dynamic_options)
     return store
 
 

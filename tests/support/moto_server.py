@@ -1,6 +1,6 @@
 """Moto's S3 with conditional requests that are atomic, run by the Python that has moto: `python moto_server.py PORT [WRITTEN]`.
 
-Moto serves every request in a thread of its own and looks whether an object is there before it stores one, so two threads can both be the first.
+Moto serves every request in a thread of its own and looks whether an object is there before it stores one, so two threads can both be first.
 Here one request at a time changes anything. `WRITTEN` is a file that gets the port when requests are answered; port 0 chooses a free one.
 """
 
