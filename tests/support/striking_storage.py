@@ -8,12 +8,14 @@ Requests are every call of `Storage`, and every write, close and read of the fil
 | interrupt    | `KeyboardInterrupt` before the request is done, `interrupt after` it is                                     |
 | no memory    | `MemoryError` before the request is done, `no memory after` it is                                           |
 | short        | half of the bytes, or a listing without its last member                                                     |
+| stale        | from here on listings show the directory as it was three files ago                                          |
 | vanished     | a file or directory is not there                                                                            |
 """
 
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +33,7 @@ from maintainer.table.store import TableStore
 T = TypeVar("T")
 
 STRIKES = (
-    *("fail", "unknown", "down", "down after", "short", "vanished"),
+    *("fail", "unknown", "down", "down after", "short", "stale", "vanished"),
     *("interrupt", "interrupt after", "no memory", "no memory after"),
 )
 ERRORS: dict[str, type[BaseException]] = {"interrupt": KeyboardInterrupt, "no memory": MemoryError}
@@ -45,6 +47,8 @@ class StrikingStorage(LocalStorage):
         self.strike = strike
         self.at = at
         self.requests: list[str] = []
+        self._made: list[str] = []
+        self._lock = threading.Lock()
 
     @property
     def struck(self) -> str | None:
@@ -52,12 +56,16 @@ class StrikingStorage(LocalStorage):
 
     def asked(self, name: str, path: str, do: Callable[[], T], error: BaseException | None = None) -> T:
         """Do a request, unless it is the one that is struck. `error`: how this request fails, if not by a `StorageError`."""
-        self.requests.append(f"{name} {path}")
+        with self._lock:
+            self.requests.append(f"{name} {path}")
+            number = len(self.requests)
+            if name in ("create", "create_if_absent", "replace"):
+                self._made.append(path)
         cause = self.strike.removesuffix(" after")
         failure = error or StorageError(f"{self.display(path)}: cannot {name}: struck")
-        if self.at and len(self.requests) > self.at and cause == "down":
+        if self.at and number > self.at and cause == "down":
             raise failure
-        if len(self.requests) != self.at:
+        if number != self.at or cause == "stale":
             return do()
         if cause == "short":
             return _short(do())
@@ -85,7 +93,9 @@ class StrikingStorage(LocalStorage):
         return self.asked("exists", path, lambda: super(StrikingStorage, self).exists(path))
 
     def list(self, path: str) -> list[Entry]:
-        return self.asked("list", path, lambda: super(StrikingStorage, self).list(path))
+        entries = self.asked("list", path, lambda: super(StrikingStorage, self).list(path))
+        unseen = self._made[-3:] if self.strike == "stale" and 0 < self.at <= len(self.requests) else []
+        return [entry for entry in entries if f"{path}/{entry.name}" not in unseen]
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         file = self.asked("open_input", path, lambda: super(StrikingStorage, self).open_input(path, size))
@@ -162,10 +172,12 @@ def _short(answer: T) -> T:
     return answer
 
 
-def referenced(store: TableStore) -> set[str]:
-    """Every file that a snapshot or the table itself needs, without the hints."""
+def referenced(store: TableStore, since: int = 0) -> set[str]:
+    """Every file that the snapshots from `since` on or the table itself need, without the hints."""
     needed = {f"schema/schema-{number}" for number in store.schema_ids()}
     for number in store.snapshot_ids():
+        if number < since:
+            continue
         needed |= {f"snapshot/snapshot-{number}", *named_by(store, store.snapshot(number))}
     return needed
 

@@ -1,0 +1,127 @@
+"""Nothing is lost on S3 either: whatever HTTP request goes wrong, with the retries of s3fs and botocore between it and us (spec 03 §9.3, §17).
+
+A trial copies a scene into a bucket, does it through a proxy that strikes, and copies the bucket back to look at what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from maintainer.api.maintenance import run_pass
+from maintainer.api.table import Table
+from maintainer.errors import MaintainerError
+from maintainer.storage import remote
+from maintainer.storage.remote import RemoteStorage
+from maintainer.table.store import TableStore
+from tests.support import s3
+from tests.support.campaign import share
+from tests.support.crashes import SCENES, Before, Scene, check_aftermath
+from tests.support.s3_copies import download, upload
+from tests.support.small_table import SmallTable
+from tests.support.striking_endpoint import STRIKES, StrikingEndpoint
+
+TRIALS = share("failing requests of S3: trials a scene", short=2, long=10_000)
+PEERS = 20
+"""Of so many trials, pypaimon reads the table of one, and the next pass of another one is on S3."""
+TIMEOUT = 0.4
+"""Seconds that clients wait for an answer."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A bucket, a file system that reaches it through a proxy that strikes, and one that reaches it as it is."""
+
+    bucket: s3.Bucket
+    endpoint: StrikingEndpoint
+    struck: Any
+    sound: Any
+
+    def store(self, path: str, filesystem: Any = None) -> TableStore:
+        return TableStore(RemoteStorage(self.bucket.place(path), filesystem=filesystem or self.struck))
+
+    def forget(self, path: str) -> None:
+        self.sound.rm(self.bucket.place(path), recursive=True)
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    bucket = s3.fresh_bucket()
+    import s3fs
+
+    options = {**bucket.storage_options, "use_listings_cache": False, "skip_instance_cache": True}
+    endpoint = StrikingEndpoint(options["endpoint_url"], TIMEOUT)
+    patience = {"read_timeout": TIMEOUT, "connect_timeout": 2, "retries": {"max_attempts": 1}}
+    struck = s3fs.S3FileSystem(**{**options, "endpoint_url": endpoint.url, "config_kwargs": patience})
+    struck.retries = 2
+    yield Place(bucket, endpoint, struck, s3fs.S3FileSystem(**options))
+    endpoint.close()
+
+
+@pytest.fixture(autouse=True)
+def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits before he tries again; answers that do not come are waited for."""
+    sleep = asyncio.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("asyncio.sleep", lambda seconds, *result: sleep(min(seconds, 0.001), *result))
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_any_http_request_may_fail(name: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = SCENES[name]
+    table = scene.make(tmp_path / "scene")
+    before = Before.of(table.path, scene)
+
+    def attempt(path: str, strike: str, at: int) -> BaseException | None:
+        monkeypatch.setattr(remote, "_proved", set())
+        upload(place.sound, Path(table.path), place.bucket.place(path))
+        place.endpoint.arm(strike, at)
+        try:
+            scene.do(place.store(path))
+        except MaintainerError as error:
+            return error
+        finally:
+            place.endpoint.calm()
+        return None
+
+    assert attempt(f"{uuid.uuid4()}/sound", "denied", 0) is None
+    cases = [(strike, at) for strike in STRIKES for at in range(1, len(place.endpoint.requests) + 1)]
+    Random(1).shuffle(cases)
+    ended: Counter[str] = Counter()
+    for number, (strike, at) in enumerate(cases[:TRIALS]):
+        path = f"{uuid.uuid4()}/db.db/t"
+        error = attempt(path, strike, at)
+        ended[type(error).__name__] += 1
+        place.endpoint.do_what_is_late()
+        copy = tmp_path / "db.db" / "t"
+        download(place.sound, place.bucket.place(path), copy)
+        context = f"{strike} at request {at} ({place.endpoint.struck or place.endpoint.requests[at - 1 : at]})"
+        peers, on_s3 = number % PEERS == 0, number % PEERS == 1
+        check_aftermath(scene, table, str(copy), before, error, context, leaves_nothing=strike == "denied", peers=peers)
+        if on_s3:
+            converge(place, path, table, scene, context)
+        place.forget(path)
+        shutil.rmtree(copy)
+
+
+def converge(place: Place, path: str, table: SmallTable, scene: Scene, context: str) -> None:
+    """The next pass, where it happened."""
+    opened = Table(place.store(path, place.sound))
+    run_pass(opened.store)
+    rows = opened.scan().to_arrow().to_pydict()
+    found = dict(zip(rows["id"], zip(rows["v"], rows["s"], strict=True), strict=True))
+    assert found in (table.rows, {**table.rows, **scene.written}), context
+    assert len(rows["id"]) == len(found), context
+    coverage = opened.coverage()
+    assert coverage.visible_ratio == 1.0 and all(one.ratio == 1.0 for one in coverage.definitions), context
+    verified = opened.verify(deep=True)
+    assert verified.ok, (context, verified.problems)
