@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from maintainer.data.spill import Spill
     from maintainer.inspect.contents import Files, Snapshots
     from maintainer.inspect.coverage import AwaitedCoverage, Coverage
-    from maintainer.inspect.doctor import Diagnosis
+    from maintainer.inspect.diagnosis import Diagnosis
     from maintainer.inspect.verify import Verification
     from maintainer.maintain.execute import Progress
     from maintainer.maintain.reclaim.expire import Expiry

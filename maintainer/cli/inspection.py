@@ -60,7 +60,14 @@ def verify(
 
 def doctor(call: Invocation, table: TableName) -> None:
     """Whether this table can be maintained, and what should be set."""
-    call.output.document("doctor", call.open(table).doctor().to_dict())
+    from maintainer.errors import CorruptFile, CorruptTable, Unsupported
+    from maintainer.inspect.diagnosis import unopenable
+
+    try:
+        found = call.open(table).doctor()
+    except (CorruptFile, CorruptTable, Unsupported) as error:
+        found = unopenable(table, error)
+    call.output.document("doctor", found.to_dict())
 
 
 def snapshots(call: Invocation, table: TableName) -> None:

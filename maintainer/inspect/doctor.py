@@ -1,119 +1,168 @@
 """Is this table fit for us, and what should be set (DESIGN §5 "doctor")?
 
-error    this package refuses to maintain the table as it is
-warning  it works, but something beside it may not: another writer compacts too, a peer cannot read it, rows stay invisible for long
-info     good to know
+A diagnosis is wanted most where something is broken. So each question is asked on its own: one that cannot be answered, for a file cannot be
+read, is a finding and not an end. What the findings are about is in three modules: the table's options here, what its files look like in
+`maintainer.inspect.condition`, and who else has to do with it in `maintainer.inspect.surroundings`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import TypeVar
 
-from maintainer.errors import MaintainerError, Unsupported
+from maintainer.errors import MaintainerError, StorageError, Unsupported, UsageError
 from maintainer.index import definition
-from maintainer.inspect.coverage import Coverage, coverage
-from maintainer.model.report import Entry, Report
+from maintainer.inspect import condition, surroundings
+from maintainer.inspect.diagnosis import ERROR, INFO, WARNING, Diagnosis, Finding
 from maintainer.model.schema import TableSchema
+from maintainer.model.snapshot import Snapshot
 from maintainer.table.options import TableOptions
-from maintainer.table.state import TableState, load_state
+from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_live_files, findings
+
+T = TypeVar("T")
 
 SHORTEST_RETENTION = 600.0
 """Seconds; readers of a snapshot that is gone earlier than this may fail in the middle."""
 
-
-@dataclass(frozen=True)
-class Finding(Entry):
-    severity: str
-    what: str
-    why: str
-    do: str
-
-
-@dataclass(frozen=True)
-class Diagnosis(Report):
-    fit: bool
-    findings: tuple[Finding, ...]
+_REPAIR = "`maintainer verify` lists all that is broken; restore the file from a backup, or roll back to a snapshot that is whole"
 
 
 def diagnose(store: TableStore) -> Diagnosis:
     """Everything that is worth saying about the table."""
-    schema = store.latest_schema()
-    snapshot = store.latest_snapshot()
-    state = None if snapshot is None else load_state(store, snapshot)
-    schemas = [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)]
-    found = [Finding("error", finding.what, finding.why, _remedy(finding.what)) for finding in findings(schema, schemas) if finding.maintaining]
-    try:
-        check_live_files(() if state is None else state.files())
-    except Unsupported as error:
-        found.append(Finding("error", "data files", str(error), _remedy("data files")))
-    try:
-        definition.validate(schema)
-        found += _of_options(schema, store.options(schema))
-        found += _of_state(store, state)
-    except MaintainerError as error:
-        found.append(Finding("error", "options", str(error), "correct the option in the table"))
-    return Diagnosis(store.name, not any(finding.severity == "error" for finding in found), tuple(found))
+    return _Doctor(store).diagnosis()
+
+
+class _Doctor:
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._found: list[Finding] = []
+
+    def diagnosis(self) -> Diagnosis:
+        store = self._store
+        schema = store.latest_schema()
+        options = store.options(schema)
+        self._add("options", lambda: _unreadable_options(options))
+        snapshot = self._ask("the latest snapshot", store.latest_snapshot)
+        state = None if snapshot is None else self._ask("the latest snapshot's files", lambda: load_latest(store))
+        schemas = [] if state is None else self._ask("the schemas of the data files", lambda: _schemas(store, state)) or []
+        self._add("the kind of the table", lambda: _refusals(schema, schemas))
+        if state is not None:
+            self._add("data files", lambda: _unread_files(state))
+        is_defined = self._try_definitions(schema)
+        self._add("options", lambda: _of_options(schema, options, is_defined))
+        if snapshot is None and not self._found_error("the latest snapshot"):
+            self._found.append(Finding(INFO, "no snapshot", "nothing was written yet", "write, then run a pass"))
+        if state is not None and is_defined is not None:
+            self._add("coverage", lambda: condition.of_files(store, state))
+        recent: list[Snapshot] = self._ask("the recent snapshots", lambda: surroundings.recent_snapshots(store)) or []
+        self._add("other writers", lambda: surroundings.writers(store, options, recent))
+        self._add("retention", lambda: surroundings.retention(store, options, state, recent))
+        self._add("tags and consumers", lambda: surroundings.holders(store, options))
+        self._add("store", lambda: surroundings.publishing(store, options))
+        self._add("leftovers", lambda: surroundings.leftovers(store, recent))
+        return Diagnosis.of(store.name, self._found)
+
+    def _try_definitions(self, schema: TableSchema) -> bool | None:
+        """Whether there are index definitions; None when they are wrong."""
+        try:
+            definition.validate(schema)
+            return bool(definition.definitions(schema))
+        except MaintainerError as error:
+            self._found.append(Finding(ERROR, "index definitions", str(error), "correct the option in the table"))
+            return None
+
+    def _found_error(self, what: str) -> bool:
+        return any(finding.what == what for finding in self._found)
+
+    def _ask(self, what: str, question: Callable[[], T | None]) -> T | None:
+        """The answer, or None and a finding about why there is none."""
+        try:
+            return question()
+        except StorageError as error:
+            self._found.append(Finding(WARNING, what, f"the store does not give it: {error}", "look at the store and at its access rights"))
+        except Unsupported as error:
+            self._found.append(Finding(ERROR, what, str(error), "maintain the table with the engine that writes it"))
+        except UsageError as error:
+            self._found.append(Finding(ERROR, what, str(error), "correct the option in the table"))
+        except MaintainerError as error:
+            self._found.append(Finding(ERROR, what, str(error), _REPAIR))
+        return None
+
+    def _add(self, what: str, question: Callable[[], Iterable[Finding]]) -> None:
+        self._found += self._ask(what, lambda: list(question())) or []
+
+
+def _schemas(store: TableStore, state: TableState | None) -> list[TableSchema]:
+    return [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)]
+
+
+def _refusals(schema: TableSchema, schemas: list[TableSchema]) -> Iterator[Finding]:
+    for finding in findings(schema, schemas):
+        if finding.maintaining:
+            yield Finding(ERROR, finding.what, finding.why, _remedy(finding.what))
+        elif finding.reading:
+            option = finding.what.split(" = ")[0]
+            yield Finding(WARNING, finding.what, f"this table cannot be read here: {finding.why}", f"read with --option {option}=")
 
 
 def _remedy(what: str) -> str:
-    option = what.split(" = ")[0]
-    return (
-        f"change {option}, or maintain the table with the engine that writes it"
-        if " = " in what
-        else "maintain the table with the engine that writes it"
-    )
+    engine = "maintain the table with the engine that writes it"
+    return f"change {what.split(' = ')[0]}, or {engine}" if " = " in what else engine
 
 
-def _of_options(schema: TableSchema, options: TableOptions) -> list[Finding]:
-    found = []
+def _unread_files(state: TableState) -> Iterator[Finding]:
+    try:
+        check_live_files(state.files())
+    except Unsupported as error:
+        yield Finding(ERROR, "data files", str(error), _remedy("data files"))
+
+
+def _unreadable_options(options: TableOptions) -> Iterator[Finding]:
+    """Values that cannot be understood, all of them."""
+    for name, member in vars(TableOptions).items():
+        if isinstance(member, cached_property):
+            try:
+                getattr(options, name)
+            except UsageError as error:
+                yield Finding(ERROR, str(error).split(" = ")[0], str(error), "correct the option in the table")
+
+
+def _of_options(schema: TableSchema, options: TableOptions, is_defined: bool | None) -> Iterator[Finding]:
     if not options.boolean("write-only", False):
         remedy = "set write-only = true in the table, or for every writer job"
         why = "writers compact and expire on their own, beside us: both sides do the work, and commits conflict"
-        found.append(Finding("warning", "write-only = false", why, remedy))
-        if definition.definitions(schema):
+        yield Finding(WARNING, "write-only = false", why, remedy)
+        if is_defined:
             why = "when they compact, Java Paimon 1.x fails on index groups, or carries them over although their files are gone"
-            found.append(Finding("warning", "writers of Java Paimon 1.x", why, remedy))
+            yield Finding(WARNING, "writers of Java Paimon 1.x", why, remedy)
     if options.bitmap64:
-        found.append(
-            Finding(
-                "warning",
-                "deletion-vectors.bitmap64 = true",
-                "pypaimon 2.1 cannot read 64-bit deletion vectors and fails; Java and pypaimon-rust can",
-                "read the table with those, or leave the option unset in tables that pypaimon reads",
-            )
+        yield Finding(
+            WARNING,
+            "deletion-vectors.bitmap64 = true",
+            "pypaimon 2.1 cannot read 64-bit deletion vectors and fails; Java and pypaimon-rust can",
+            "read the table with those, or leave the option unset in tables that pypaimon reads",
         )
-    retained = options.duration("snapshot.time-retained", 3600.0)
-    if retained < SHORTEST_RETENTION:
-        found.append(
-            Finding(
-                "warning",
-                f"snapshot.time-retained = {options['snapshot.time-retained']}",
-                "a query or compaction that takes longer loses the files that it reads",
-                "keep snapshots for at least ten minutes",
-            )
+    if options.snapshot_time_retained < SHORTEST_RETENTION:
+        yield Finding(
+            WARNING,
+            f"snapshot.time-retained = {options['snapshot.time-retained']}",
+            "a query or compaction that takes longer loses the files that it reads",
+            "keep snapshots for at least ten minutes",
         )
-    if not definition.definitions(schema):
-        found.append(
-            Finding(
-                "info",
-                "no index",
-                "the table defines no primary-key index",
-                "name columns in pk-btree.index.columns or pk-bitmap.index.columns",
-            )
+    if is_defined is False and schema.primary_keys:
+        yield Finding(
+            INFO,
+            "no index",
+            "the table defines no primary-key index",
+            "name columns in pk-btree.index.columns or pk-bitmap.index.columns",
         )
-    return found
-
-
-def _of_state(store: TableStore, state: TableState | None) -> list[Finding]:
-    if state is None:
-        return [Finding("info", "no snapshot", "nothing was written yet", "write, then run a pass")]
-    found: Coverage = coverage(store, state)
-    hidden = found.rows - found.visible_rows
-    if hidden:
-        files = sum(each.column is None for each in found.uncovered)
-        return [Finding("info", "level 0", f"{hidden} rows in {files} files are not visible to batch readers", f"maintainer once {store.uri}")]
-    if found.ratio() < 1.0:
-        return [Finding("info", "coverage", f"indexes cover {found.ratio():.1%} of the rows", f"maintainer once {store.uri}")]
-    return []
+    if is_defined and not options.boolean("global-index.enabled", True):
+        yield Finding(
+            WARNING,
+            f"global-index.enabled = {options['global-index.enabled']}",
+            "queries do not use the indexes, which are built all the same",
+            "unset the option, or the index definitions",
+        )

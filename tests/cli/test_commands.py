@@ -362,6 +362,12 @@ class TestInspection:
         assert result.exit_code == 0, result.stderr
         assert str(busy) in result.stdout
 
+    def test_a_doctor_speaks_of_a_table_that_cannot_be_opened(self, busy: Path) -> None:
+        (busy / "schema" / "schema-1").write_bytes(b"{")
+        found = ok("doctor", busy)
+        assert found["fit"] is False
+        assert "schema-1" in found["findings"][0]["why"]
+
     def test_wait(self, busy: Path) -> None:
         late = run("wait", busy, "--timeout", "0", "--json")
         assert late.exit_code == 1

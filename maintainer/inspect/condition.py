@@ -1,0 +1,51 @@
+"""What the files of a table look like, for a doctor: what readers do not see or find, and what piles up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from maintainer.index.groups import APPEND_FILE, UNKNOWN_SOURCE
+from maintainer.inspect.coverage import coverage
+from maintainer.inspect.diagnosis import INFO, WARNING, Finding
+from maintainer.table.state import TableState
+from maintainer.table.store import TableStore
+
+MANY_LEVEL_0_FILES = 50
+"""In one bucket: a compaction reads them all at once."""
+MANY_FILES = 1000
+SMALL = 16
+"""A file is small when it has less than a 16th of the target size."""
+
+
+def of_files(store: TableStore, state: TableState) -> Iterator[Finding]:
+    """Coverage, and files that should not stay as they are."""
+    once = f"maintainer once {store.uri}"
+    options = store.options(state.schema)
+    found = coverage(store, state)
+    hidden = found.rows - found.visible_rows
+    waiting = [each for each in found.uncovered if each.column is None]
+    if hidden:
+        yield Finding(INFO, "level 0", f"{hidden} rows in {len(waiting)} files are not visible to batch readers", once)
+    never = {(each.bucket, each.file): each.rows for each in found.uncovered if each.reason in (APPEND_FILE, UNKNOWN_SOURCE)}
+    if never:
+        do = once
+        if not options.rewrite_append:
+            do = f"{once} --option maintain.rewrite-append=true, or set that option in the table: it is false"
+        why = f"{sum(never.values())} rows in {len(never)} files are visible, but no index can cover files that no compaction wrote"
+        yield Finding(INFO, "APPEND files above level 0", why, do)
+    missing = [f"{each.column} {each.ratio:.1%}" for each in found.definitions if each.covered_rows < found.visible_rows]
+    elsewhere = {each.reason for each in found.uncovered if each.column is not None} - {APPEND_FILE, UNKNOWN_SOURCE}
+    if elsewhere and missing:
+        reasons = "; ".join(sorted(elsewhere)[:3])
+        yield Finding(INFO, "coverage", f"indexes cover {found.ratio():.1%} of the rows ({', '.join(missing)}): {reasons}", once)
+    crowded = Counter((tuple(each.partition.items()), each.bucket) for each in waiting if each.level == 0).most_common(1)
+    if crowded and crowded[0][1] >= MANY_LEVEL_0_FILES:
+        (_, bucket), count = crowded[0]
+        why = f"bucket {bucket} has {count} files that wait for compaction: nothing compacts this table often enough"
+        yield Finding(WARNING, "level 0 piles up", why, f"run the daemon on it, or {once} more often")
+    small = sum(file.level > 0 and file.file_size * SMALL < options.target_file_size for file in state.files())
+    buckets = sum(bool(bucket.files) for bucket in state.buckets.values())
+    if small >= MANY_FILES and small > 4 * buckets:
+        why = f"{small} files in {buckets} buckets are far below target-file-size"
+        yield Finding(INFO, "small files", why, f"maintainer compact {store.uri} --full")
