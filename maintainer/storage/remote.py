@@ -100,7 +100,7 @@ class RemoteStorage(Storage):
         directory = self._path(path) if path else self._base
         try:
             with self._errors("list", path):
-                infos = _s3_members(self._fs, directory) if self._scheme == "s3" else self._fs.ls(directory, detail=True)
+                infos = [*_s3_members(self._fs, directory)] if self._scheme == "s3" else self._fs.ls(directory, detail=True)
         except FileNotFoundError:
             return []
         entries = [
