@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -14,7 +16,26 @@ _OF_TABLES = ("warehouse", "branch", "storage_option", "option")
 
 
 def register(app: typer.Typer) -> None:
+    command(app, "run", without=(*_OF_TABLES, "json"))(run)
     command(app, "config", without=_OF_TABLES)(config)
+
+
+def run(call: Invocation, file: ConfigurationFile) -> int:
+    """Maintain all tables of a configuration until SIGTERM or Ctrl-C, in the foreground; events go to stderr."""
+    from maintainer.service.configuration import load
+
+    configuration = load(file)
+
+    from maintainer.service.daemon import Daemon
+    from maintainer.service.events import log_events
+
+    log_events(configuration, debug=call.debug)
+    daemon = Daemon(configuration)
+    code = daemon.run()
+    if daemon.is_abandoned:  # the interpreter would wait at its end for threads that hang in a store
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def config(call: Invocation, file: ConfigurationFile) -> None:

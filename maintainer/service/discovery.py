@@ -74,8 +74,8 @@ def named_tables(configuration: Configuration) -> list[ConfiguredTable]:
         around = _warehouse_of(entry.uri, configuration)
         storage_options = {**(around.storage_options if around else {}), **entry.storage_options}
         options = {**(around.options if around else {}), **entry.options}
-        store = around.uri if around else entry.uri
-        found.append(ConfiguredTable(entry.uri, storage_options, options, named=True, store=place_key(store)))
+        store = place_key(around.uri if around else entry.uri)
+        found.append(ConfiguredTable(entry.uri, storage_options, options, named=True, store=store if around else _bucket_of(store)))
     return found
 
 
@@ -113,6 +113,12 @@ def _warehouse_of(uri: str, configuration: Configuration) -> Warehouse | None:
         if is_below and selects(warehouse, f"{database.removesuffix(_DATABASE)}.{name}"):
             return warehouse
     return None
+
+
+def _bucket_of(place: str) -> str:
+    """The bucket or host of a URI; a local path is a store of its own, for there may be a mount anywhere on the way to it."""
+    scheme, separator, rest = place.partition("://")
+    return f"{scheme}{separator}{rest.partition('/')[0]}" if separator else place
 
 
 def _directories(storage: Storage, path: str) -> list[str]:

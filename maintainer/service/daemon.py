@@ -1,0 +1,260 @@
+"""The daemon: all tables of a configuration, in one process, until it is told to stop (DESIGN §4 `service`).
+
+Every table has a job of the scheduler, which takes the table's next turn (`maintainer.service.follow`), and every warehouse one that looks for
+tables which came or went. Jobs of tables that share a store share its threads and no others, and a turn that hangs gives its memory back: so a
+store that fails, or never answers, costs its own tables only. Turns begin spread over the poll interval, and never two of one table at once.
+
+The first SIGTERM or SIGINT ends it in good order: no new turns, running passes commit what is finished and drop the rest. The second ends it on
+the spot, which leaves no more behind than a crash does (spec 03 §17).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import random
+import signal
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from maintainer import __version__
+from maintainer.api.maintenance import default_memory
+from maintainer.data.spill import Spill
+from maintainer.errors import MaintainerError
+from maintainer.service.configuration import Configuration, Warehouse, shown_uri, size_text
+from maintainer.service.discovery import ConfiguredTable, named_tables, tables_in
+from maintainer.service.follow import Backoff, Follower, Gone, Workshop
+from maintainer.service.lease import MemoryBudget
+from maintainer.service.watch import RESOLVE_EVERY
+
+log = structlog.get_logger(__name__)
+
+STORE_THREADS = 16
+"""Turns of tables of one store at once; most of them wait for its answers or for memory."""
+STOP_SECONDS = 25.0
+"""How long running passes may take to end: Kubernetes kills after 30 seconds."""
+STALL_SECONDS = 600.0
+"""A turn that gives no sign of life for so long hangs in its store."""
+MOST_SPREAD = 60.0
+"""Seconds over which the first turns are spread, at most."""
+JITTER = 0.1
+"""Of the poll interval, so that looks do not fall into step."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Daemon:
+    """Maintains the tables of a configuration."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        from apscheduler.schedulers.background import BackgroundScheduler
+
+        self._configuration = configuration
+        self._stop = threading.Event()
+        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._interrupted = False
+        self._lock = threading.Lock()
+        self._followers: dict[str, Follower] = {}
+        self._stores: set[str] = set()
+        self._memory = configuration.memory or default_memory()
+        self._workshop = Workshop(
+            poll_interval=configuration.poll_interval,
+            budget=MemoryBudget(self._memory),
+            spill=Spill(configuration.spill.directory, configuration.spill.limit),
+            stop=self._stop,
+            tables=lambda: len(self._followers),
+        )
+        defaults = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
+        self._scheduler = BackgroundScheduler(timezone=UTC, job_defaults=defaults)
+        self._listings = [
+            _Listing(warehouse, f"warehouse {number}", configuration.poll_interval) for number, warehouse in enumerate(configuration.warehouses)
+        ]
+        self._stalled: set[Follower] = set()
+
+    def run(self) -> int:
+        """Works until a signal comes; the exit code. Passes that did not end in time are left behind (`is_abandoned`)."""
+        before = {number: signal.signal(number, self._received) for number in SIGNALS}
+        try:
+            self._start()
+            while (number := self._next_signal()) is None:
+                self._look_for_stalls()
+            self._end(signal.Signals(number).name)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return 0
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether turns still run that nobody waits for any more."""
+        return any(follower.is_running for follower in self._all())
+
+    # start and end
+
+    def _start(self) -> None:
+        configuration = self._configuration
+        log.info(
+            "service.started",
+            version=__version__,
+            pid=os.getpid(),
+            config=configuration.path,
+            tables=len(configuration.tables),
+            warehouses=[shown_uri(warehouse.uri) for warehouse in configuration.warehouses],
+            poll_interval=configuration.poll_interval,
+            memory=size_text(self._memory),
+            passes_at_once=self._workshop.budget.most,
+            spill=self._workshop.spill.directory,
+        )
+        self._scheduler.start()
+        for table in named_tables(configuration):
+            self._follow(table)
+        for listing in self._listings:
+            self._add_job(listing.job, self._list, [listing], 1, self._configuration.poll_interval * RESOLVE_EVERY, 0.0)
+
+    def _end(self, reason: str) -> None:
+        running = [follower.name for follower in self._all() if follower.is_running]
+        log.info("service.stopping", signal=reason, running=running, at_most=STOP_SECONDS)
+        self._stop.set()
+        self._workshop.budget.wake()
+        self._scheduler.shutdown(wait=False)
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.is_abandoned and time.monotonic() < deadline:
+            time.sleep(0.02)
+        left = [follower.name for follower in self._all() if follower.is_running]
+        log.log(logging.WARNING if left else logging.INFO, "service.stopped", abandoned=left)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        if self._interrupted:
+            os._exit(128 + number)
+        self._interrupted = True
+        self._signals.put(number)
+
+    def _next_signal(self) -> int | None:
+        try:
+            return self._signals.get(timeout=1.0)
+        except queue.Empty:
+            return None
+
+    def _look_for_stalls(self) -> None:
+        silent = {follower for follower in self._all() if follower.silent_for() > STALL_SECONDS}
+        for follower in silent - self._stalled:
+            log.error(
+                "table.stalled",
+                table=follower.name,
+                seconds=round(follower.silent_for()),
+                error="the store has not answered for a long time; others get the memory of this pass",
+            )
+            follower.surrender()
+        self._stalled = silent
+
+    # tables
+
+    def _all(self) -> list[Follower]:
+        with self._lock:
+            return list(self._followers.values())
+
+    def _follow(self, table: ConfiguredTable) -> None:
+        follower = Follower(table, self._workshop)
+        with self._lock:
+            if table.key in self._followers:
+                return
+            self._followers[table.key] = follower
+        log.info("table.found", table=follower.name, named=table.named)
+        interval = self._configuration.poll_interval
+        self._add_job(table.store, self._turn, [follower], STORE_THREADS, interval, min(interval, MOST_SPREAD), table.key)
+
+    def _turn(self, follower: Follower) -> None:
+        try:
+            wait = follower.turn()
+        except Gone:
+            self._forget(follower)
+            return
+        if wait is not None:
+            self._postpone(follower.table.key, wait)
+
+    def _forget(self, follower: Follower) -> None:
+        from apscheduler.jobstores.base import JobLookupError
+
+        with self._lock:
+            if self._followers.get(follower.table.key) is not follower:
+                return
+            del self._followers[follower.table.key]
+        log.info("table.forgotten", table=follower.name)
+        with suppress(JobLookupError):
+            self._scheduler.remove_job(follower.table.key)
+
+    # warehouses
+
+    def _list(self, listing: _Listing) -> None:
+        if self._stop.is_set():
+            return
+        warehouse = listing.warehouse
+        with self._lock:
+            known = {key: follower for key, follower in self._followers.items() if not follower.table.named}
+        try:
+            found = tables_in(warehouse, frozenset(known))
+        except Exception as error:
+            wait = listing.backoff.failed()
+            code = error.exit_code if isinstance(error, MaintainerError) else MaintainerError.exit_code
+            fields = {"failures": listing.backoff.failures, "retry_in": round(wait, 1)}
+            log.error("warehouse.failed", warehouse=warehouse.uri, error=str(error), exit_code=code, **fields)
+            self._postpone(listing.job, wait)
+            return
+        failures = listing.backoff.succeeded()
+        if failures:
+            log.info("warehouse.recovered", warehouse=warehouse.uri, failures=failures)
+        keys = {table.key for table in found}
+        if listing.keys is None or listing.keys != keys:
+            tell = log.info if keys else log.warning
+            tell("warehouse.listed", warehouse=warehouse.uri, tables=len(keys))
+        gone, listing.keys = (listing.keys or set()) - keys, keys
+        for key in gone & set(known):
+            self._forget(known[key])
+        for table in found:
+            self._follow(table)
+
+    # jobs
+
+    def _add_job(
+        self, lane: str, call: Any, arguments: list[Any], threads: int, interval: float, spread: float, name: str | None = None
+    ) -> None:
+        """A job on the threads of its lane, the first time within `spread` seconds."""
+        from apscheduler.executors.pool import ThreadPoolExecutor
+        from apscheduler.triggers.interval import IntervalTrigger
+
+        with self._lock:
+            is_new = lane not in self._stores
+            self._stores.add(lane)
+            if is_new:
+                self._scheduler.add_executor(ThreadPoolExecutor(threads), alias=lane)
+        self._scheduler.add_job(
+            call,
+            IntervalTrigger(seconds=interval, jitter=interval * JITTER, timezone=UTC),
+            args=arguments,
+            id=name or lane,
+            executor=lane,
+            next_run_time=datetime.now(UTC) + timedelta(seconds=random.uniform(0, spread)),
+        )
+
+    def _postpone(self, job: str, seconds: float) -> None:
+        from apscheduler.jobstores.base import JobLookupError
+
+        with suppress(JobLookupError):  # forgotten meanwhile
+            self._scheduler.modify_job(job, next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
+
+
+class _Listing:
+    """What is known of a warehouse."""
+
+    def __init__(self, warehouse: Warehouse, job: str, poll_interval: float) -> None:
+        self.warehouse = warehouse
+        self.job = job
+        self.backoff = Backoff(poll_interval)
+        self.keys: set[str] | None = None

@@ -1,0 +1,304 @@
+"""Maintaining one table for as long as the daemon runs: look, and when something has changed or is due, a pass (DESIGN §3).
+
+    turn ──▶ look ──▶ changed, or due? ──▶ lease memory ──▶ pass ──▶ expire
+      │                                                       │
+      └── failed: event, wait twice as long as before ◀───────┘
+
+A turn never raises but `Gone`. What goes wrong in it waits for the next turn of this table; other tables do not notice. A table that is refused
+or damaged is told of once, and again only when the reason or the schema is another one. Losing a race is no failure: the next turn plans again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from maintainer.api.account import PassReport
+from maintainer.api.maintenance import STOPPED
+from maintainer.data.spill import Spill
+from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported
+from maintainer.service.discovery import ConfiguredTable
+from maintainer.service.lease import Lease, MemoryBudget
+from maintainer.service.rewrites import RewriteAccount
+from maintainer.service.watch import Change, Sighting, Watch
+from maintainer.table.state import load_latest
+from maintainer.table.support import check_table
+
+if TYPE_CHECKING:
+    from maintainer.api.table import Table
+
+log = structlog.get_logger(__name__)
+
+MOST_WAIT = 300.0
+"""Seconds between two attempts on a table or store that keeps failing."""
+EXPIRE_EVERY = 600.0
+"""Seconds after which snapshots are expired although this process has committed nothing."""
+
+_ONCE = (CorruptTable.exit_code, Unsupported.exit_code)
+"""Exit codes of states that last: they are told of once."""
+_ADVICE = (
+    "Other writers of this table should commit where overwriting is impossible: through a REST catalog or a Hive or JDBC lock, on S3 behind a "
+    "bucket policy that denies writes to */snapshot/snapshot-* without if-none-match; on a local disk from one process at a time. A larger "
+    "publish.verify-delay notices it before the commit is reported."
+)
+
+
+class Gone(Exception):
+    """The table was only found in a warehouse, and is not there any more."""
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What all tables share."""
+
+    poll_interval: float
+    budget: MemoryBudget
+    spill: Spill
+    stop: threading.Event
+    tables: Callable[[], int]
+    """How many tables there are."""
+
+
+class Backoff:
+    """How long to wait after failures in a row: each time twice as long, at most five minutes, and never in step with others."""
+
+    def __init__(self, first: float) -> None:
+        self._first = first
+        self.failures = 0
+
+    def failed(self) -> float:
+        self.failures += 1
+        return min(MOST_WAIT, self._first * 2.0 ** min(self.failures - 1, 30)) * random.uniform(0.75, 1.0)
+
+    def succeeded(self) -> int:
+        """How many failures are over."""
+        over, self.failures = self.failures, 0
+        return over
+
+
+class Follower:
+    """A table that is maintained. Its turns are taken one at a time; the rest may be called from other threads."""
+
+    def __init__(self, table: ConfiguredTable, workshop: Workshop) -> None:
+        self.table = table
+        self.name = table.uri
+        self._workshop = workshop
+        self._opened: Table | None = None
+        self._watch: Watch | None = None
+        self._due: float | None = None
+        """When a pass is needed although nothing changes (monotonic seconds)."""
+        self._published: list[int] = []
+        self._rewrites = RewriteAccount()
+        self._expired = 0.0
+        self._expiry_told: str | None = None
+        self._backoff = Backoff(workshop.poll_interval)
+        self._told: object = None
+        self._lease: Lease | None = None
+        self._sign: float | None = None
+        """When the running turn last gave a sign of life; None: no turn runs."""
+
+    @property
+    def is_running(self) -> bool:
+        return self._sign is not None
+
+    def silent_for(self) -> float:
+        """Seconds since the running turn gave a sign of life; 0 when no turn runs."""
+        sign = self._sign
+        return 0.0 if sign is None else time.monotonic() - sign
+
+    def surrender(self) -> None:
+        """Gives the memory of a turn that hangs to others."""
+        lease = self._lease
+        if lease is not None:
+            lease.give_back()
+
+    def turn(self) -> float | None:
+        """One look and what follows from it; in how many seconds the next one is due if not at the usual time. Raises only `Gone`."""
+        if self._workshop.stop.is_set():
+            return None
+        self._alive()
+        try:
+            self._turn()
+        except CommitStateUnknown as error:
+            self._due = time.monotonic()
+            log.warning("pass.unknown", table=self.name, error=str(error))
+        except CommitConflict as error:
+            self._due = time.monotonic()
+            log.info("pass.conflict", table=self.name, error=str(error))
+        except Exception as error:
+            return self._failed(error)
+        else:
+            self._recovered()
+        finally:
+            self._sign = None
+        return None
+
+    def _turn(self) -> None:
+        if self._opened is None or self._watch is None:
+            self._opened = self.table.open()
+            self._watch = Watch(self._opened.store)
+        sighting = self._watch.look()
+        if sighting is not None:
+            self._due = time.monotonic()
+            self._tell(sighting)
+            if sighting.change is Change.RECREATED:  # what is known of files and schemas by their names is of another table
+                self._opened = self.table.open()
+                self._watch = Watch(self._opened.store)
+        if self._due is not None and time.monotonic() >= self._due:
+            self._pass(self._opened, self._watch)
+        if time.monotonic() - self._expired >= EXPIRE_EVERY and self._due is None and not self._workshop.stop.is_set():
+            self._expire(self._opened)
+
+    def _pass(self, table: Table, watch: Watch) -> None:
+        schema = table.schema
+        check_table(table.store, schema)  # a pass would ask, too, but tell of it each time
+        if self._told is not None:
+            load_latest(table.store, schema=schema)  # so would it of metadata that are still damaged
+        options = table.store.options(schema)
+        if not options.single_writer:
+            table.store.storage.prove_exclusive_create()
+        budget = self._workshop.budget
+        allowed = self._rewrites.grant(options.rewrite_append_budget)
+        with budget.lease(budget.share(self._workshop.tables()), self._workshop.stop) as lease:
+            if lease is None:
+                return
+            self._lease = lease
+            self._alive()
+            try:
+                report = table.maintain(
+                    memory=lease.size,
+                    stop=self._workshop.stop,
+                    spill=self._workshop.spill,
+                    rewrite_append_bytes=allowed,
+                    progress=lambda work, size: self._alive(),
+                    on_event=self._on_event,
+                )
+            finally:
+                self._lease = None
+        self._due = self._next_pass(report, allowed)
+        published, self._published = self._published, []
+        watch.passed(report.snapshot_after, published)
+        if published and not self._workshop.stop.is_set():
+            self._expire(table)
+
+    def _next_pass(self, report: PassReport, allowed: int) -> float | None:
+        """When a pass is needed even if nothing changes."""
+        if report.outcome == "conflict" or report.reason == STOPPED:
+            return time.monotonic()
+        if report.rewritten_append_bytes or not allowed:  # there may be more than could be afforded
+            return time.monotonic() + max(self._workshop.poll_interval, self._rewrites.seconds_to_grant())
+        return None
+
+    def _on_event(self, name: str, fields: Mapping[str, Any]) -> None:
+        self._alive()
+        if name == "pass.committed":
+            self._published.append(fields["snapshot"])
+        elif name == "pass.finished":
+            self._rewrites.charge(fields.get("rewritten_append_bytes") or 0)
+
+    def _expire(self, table: Table) -> None:
+        """Deletes what retention gives up. Maintenance does not depend on it, so its failures stay here."""
+        self._expired = time.monotonic()
+        try:
+            if not table.store.options().expire:
+                return
+            expiry = table.expire()
+        except Exception as error:
+            if str(error) != self._expiry_told:
+                self._expiry_told = str(error)
+                log.warning("expire.failed", table=self.name, error=_said(error), exit_code=_exit_code(error))
+            return
+        self._expiry_told = None
+        if expiry.snapshots:
+            log.info(
+                "expire.finished",
+                table=self.name,
+                snapshots=len(expiry.snapshots),
+                deleted=len(expiry.deleted or ()),
+                bytes=expiry.bytes,
+                earliest=expiry.earliest,
+            )
+
+    def _tell(self, sighting: Sighting) -> None:
+        for lost in sighting.lost:
+            what = "a commit of this service was overwritten; its work is done again" if lost.ours else "a published snapshot was overwritten"
+            log.error(
+                "snapshot.replaced",
+                table=self.name,
+                snapshot=lost.snapshot.id,
+                ours=lost.ours,
+                lost_uuid=lost.snapshot.uuid,
+                uuid=lost.instead.uuid,
+                by=lost.instead.commit_user,
+                error=f"{what}; nothing is built on the lost snapshot",
+                do=_ADVICE,
+            )
+        log.info(
+            "table.changed",
+            table=self.name,
+            change=str(sighting.change),
+            snapshot=None if sighting.latest is None else sighting.latest.id,
+            before=None if sighting.before is None else sighting.before.id,
+        )
+
+    def _failed(self, error: Exception) -> float | None:
+        if self._workshop.stop.is_set() and isinstance(error, MaintainerError):
+            log.warning("table.failed", table=self.name, error=_said(error), exit_code=_exit_code(error), retry_in=None)
+            return None
+        if isinstance(error, CorruptTable) and self._is_gone():
+            error = NotATable(f"{self.name}: there is no table any more")
+        if isinstance(error, NotATable):
+            self._opened = self._watch = None
+            if not self.table.named:
+                raise Gone
+        wait = self._backoff.failed()
+        code = _exit_code(error)
+        state = (code, str(error), self._schemas() if code in _ONCE else None)
+        if code not in _ONCE or state != self._told:
+            skipped = code == Unsupported.exit_code and not self.table.named
+            tell = log.warning if skipped else log.error
+            tell(
+                "table.skipped" if skipped else "table.failed",
+                table=self.name,
+                error=_said(error),
+                exit_code=code,
+                failures=self._backoff.failures,
+                retry_in=round(wait, 1),
+            )
+            log.debug("table.failure", table=self.name, exc_info=error)
+        self._told = state
+        return wait
+
+    def _recovered(self) -> None:
+        self._told = None
+        failures = self._backoff.succeeded()
+        if failures:
+            log.info("table.recovered", table=self.name, failures=failures)
+
+    def _schemas(self) -> object:
+        try:
+            return None if self._opened is None else self._opened.store.schema_ids()
+        except MaintainerError:
+            return None
+
+    def _is_gone(self) -> bool:
+        return self._opened is not None and self._schemas() == ()
+
+    def _alive(self) -> None:
+        self._sign = time.monotonic()
+
+
+def _exit_code(error: Exception) -> int:
+    return error.exit_code if isinstance(error, MaintainerError) else MaintainerError.exit_code
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, MaintainerError):
+        return str(error)
+    return f"this should not have happened: {type(error).__name__}: {error}"
