@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import pytest
 
+from maintainer.api.create import schema_of
 from maintainer.errors import MaintainerError
 from maintainer.storage import remote
 from maintainer.storage.local import LocalStorage
-from maintainer.table.store import TableStore
+from maintainer.storage.storage import Storage
+from maintainer.table.store import TableStore, create_store, open_store
 from tests.support import striking_disk, striking_filesystem, striking_storage
 from tests.support.campaign import share
 from tests.support.crashes import SCENES, Before, Scene, check_aftermath
@@ -121,3 +124,27 @@ def test_any_request_of_a_library_may_fail(scene: tuple[Scene, SmallTable], tmp_
         return error, str(filesystem.struck)
 
     strike_all(one, table, tmp_path, striking_filesystem.STRIKES, len(sound.requests), REMOTE_TRIALS, attempt, clean="denied")
+
+
+def test_a_table_that_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there whole, or it is not there and can be made again."""
+    monkeypatch.setattr(remote, "_proved", set())
+    schema = schema_of(
+        {"fields": [{"name": "id", "type": "INT"}], "primaryKeys": ["id"], "options": {"bucket": "1", "deletion-vectors.enabled": "true"}}
+    )
+    sound = StrikingFileSystem()
+    with mock.patch.object(Storage, "open", lambda uri, options=None: sound.storage(uri)):
+        create_store(str(tmp_path / "sound"), schema)
+    for strike in striking_filesystem.STRIKES:
+        for at in range(1, len(sound.requests) + 1):
+            path, filesystem = str(tmp_path / f"{strike} {at}"), StrikingFileSystem(strike, at)
+            monkeypatch.setattr(remote, "_proved", set())
+            with mock.patch.object(Storage, "open", lambda uri, options=None, one=filesystem: one.storage(uri)):
+                error = ending(lambda place=path: create_store(place, schema))
+            filesystem.do_what_is_late()
+            is_there = TableStore(LocalStorage(path)).schema_ids() == (0,)
+            assert is_there or error is not None, (strike, at)
+            if not is_there:
+                create_store(path, schema)
+            assert open_store(path).latest_schema().options == schema.options
+            assert open_store(path).latest_snapshot() is None
