@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from maintainer.read.scan import Scan
     from maintainer.table.state import TableState
     from maintainer.write.writer import Writer
-
-POLL_SECONDS = 0.2
-"""How often `wait_for_coverage` looks."""
 
 
 def open_table(
@@ -221,35 +217,13 @@ class Table:
     ) -> AwaitedCoverage:
         """Waits until visibility and the coverage of every definition (or of one) have reached `ratio`, at most `timeout` seconds.
 
-        With `snapshot`, rows that arrived after that snapshot do not count while they wait in level 0.
+        With `snapshot`, rows that arrived after that snapshot do not count while they wait in level 0. That snapshots expire meanwhile does
+        not matter.
         """
-        from maintainer.inspect.coverage import AwaitedCoverage
+        from maintainer.api.waiting import wait_for_coverage
 
         self._check_definition(definition)
-        deadline = time.monotonic() + timeout
-        while True:
-            found, counts = self._coverage_of(snapshot)
-            reached = counts and found.ratio(definition) >= ratio
-            if reached or time.monotonic() >= deadline:
-                return AwaitedCoverage.of(found, reached)
-            time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
-
-    def _coverage_of(self, snapshot: int | None) -> tuple[Coverage, bool]:
-        """Today's coverage of the rows that `snapshot` holds, and whether there is such a snapshot already."""
-        from maintainer.inspect.coverage import coverage
-        from maintainer.table.state import load_state
-
-        state = self._state()
-        if snapshot is None:
-            return coverage(self.store, state), True
-        if state is None or state.snapshot.id < snapshot:
-            return coverage(self.store, state), False
-        known = self.store.find_snapshot(snapshot)
-        if known is None:  # expired: what is in level 0 now may have been in it
-            return coverage(self.store, state), True
-        before = {file.file_name for file in load_state(self.store, known).files()}
-        later = (file.file_name for file in state.files() if file.level == 0 and file.file_name not in before)
-        return coverage(self.store, state, later), True
+        return wait_for_coverage(self.store, ratio, snapshot, definition, timeout)
 
     def files(self) -> Files:
         """The live data files."""

@@ -36,7 +36,7 @@ from pyroaring import BitMap64
 from maintainer.data.deletions import read_deletions
 from maintainer.data.evolution import retyped
 from maintainer.data.values import from_arrow, to_arrow_array
-from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, Unsupported
+from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, Unsupported
 from maintainer.format import binary_row, simple_stats
 from maintainer.format.simple_stats import ColumnStats
 from maintainer.inspect.findings import Findings
@@ -69,9 +69,6 @@ def verify_contents(
     """All rules on the files that can be opened."""
     try:
         vectors = read_deletions(store.storage, store.layout, bucket.deletion_file, bucket.partition, bucket.bucket)
-    except MissingFile:
-        findings.still_there()
-        return
     except MaintainerError:
         return  # reported already; without the vectors nothing below can be judged
     hides = store.options(state.schema).deletion_vectors_enabled

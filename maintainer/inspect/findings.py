@@ -21,9 +21,9 @@ class Problem(Entry):
 
 
 class Findings:
-    """Counts and problems. `still_there` raises when what is looked at is no longer there, so that a missing file means nothing."""
+    """Counts and problems. `still_there` raises when what is looked at is no longer there, or is going: then a missing file means nothing."""
 
-    def __init__(self, still_there: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, still_there: Callable[[MissingFile | None], None] = lambda _: None) -> None:
         self.checked: Counter[str] = Counter()
         self.problems: list[Problem] = []
         self.still_there = still_there
@@ -38,7 +38,7 @@ class Findings:
             raise
         except MaintainerError as error:
             if isinstance(error, MissingFile):
-                self.still_there()
+                self.still_there(error)
             self.add(rule, where, str(error))
 
     def add(self, rule: str, where: str, message: str) -> None:

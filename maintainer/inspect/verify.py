@@ -50,7 +50,7 @@ from maintainer.model.report import Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.values import order_keys
-from maintainer.table.state import SnapshotExpired, TableState, is_gone, load_state
+from maintainer.table.state import SnapshotExpired, TableState, is_gone, load_latest, load_state
 from maintainer.table.store import TableStore
 from maintainer.table.support import FORMATS, file_format
 
@@ -77,15 +77,29 @@ def verify(store: TableStore, deep: bool = False) -> Verification:
         findings.still_there = partial(_check_still_there, store, snapshot)
         _verify_snapshot(store, snapshot, findings, deep)
         if findings.problems:
-            findings.still_there()
+            findings.still_there(None)
     problems = tuple(findings.problems)
     return Verification(store.name, None if snapshot is None else snapshot.id, not problems, dict(findings.checked), problems)
 
 
-def _check_still_there(store: TableStore, snapshot: Snapshot) -> None:
-    """A snapshot that went away took its files with it: what is missing then is no problem of the table."""
-    if is_gone(store, snapshot):
+def _check_still_there(store: TableStore, snapshot: Snapshot, error: MissingFile | None) -> None:
+    """A snapshot that goes away takes its files with it, in Java before itself: what is missing then is no problem of the table."""
+    gone = is_gone(store, snapshot)
+    if not gone and error is not None:
+        latest = load_latest(store)
+        gone = latest is not None and latest.snapshot != snapshot and not any(name in str(error) for name in _names(store, latest))
+    if gone:
         raise SnapshotExpired(f"{store.name}: snapshot {snapshot.id} expired or was replaced while it was verified; try again")
+
+
+def _names(store: TableStore, state: TableState) -> Iterator[str]:
+    """The files that a snapshot needs."""
+    snapshot = state.snapshot
+    yield from (name for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.index_manifest) if name is not None)
+    yield from (meta.file_name for metas in store.manifests.lists_of(snapshot) for meta in metas)
+    for file in state.files():
+        yield from (file.file_name, *file.extra_files)
+    yield from (file.file_name for bucket in state.buckets.values() for file in _index_files(bucket))
 
 
 def _check_keys_can_be_read(store: TableStore) -> None:

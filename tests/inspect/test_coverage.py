@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import maintainer
-from maintainer.errors import UsageError
+from maintainer.api import waiting
+from maintainer.errors import MissingFile, UsageError
 from maintainer.index.groups import NOT_VISIBLE
 from maintainer.model.types import DataType, TypeRoot
+from maintainer.table.state import TableState
+from maintainer.table.store import TableStore
 from tests.support.evolve import retype_column, set_options
 from tests.support.java_cases import has_after, java_case
 from tests.support.tables import append, make_busy_table, make_table
@@ -132,6 +136,82 @@ class TestWaiting:
         assert table.wait_for_coverage(snapshot=2, timeout=0).reached
         assert not table.wait_for_coverage(snapshot=3, timeout=0).reached
         assert not table.wait_for_coverage(snapshot=4, timeout=0).reached  # there is no such snapshot yet
+
+    def expire(self, table: maintainer.Table, snapshot_id: int) -> None:
+        (Path(table.store.uri) / table.store.snapshot_path(snapshot_id)).unlink()
+
+    def test_an_expired_snapshot_is_known_by_the_oldest_later_one(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path)
+        append(table, 0, 10)
+        append(table, 10, 10)
+        table.maintain()
+        append(table, 20, 10)
+        append(table, 30, 10)
+        assert not table.wait_for_coverage(snapshot=4, timeout=0).reached
+        for gone in (1, 2):
+            self.expire(table, gone)
+        assert table.wait_for_coverage(snapshot=1, timeout=0).reached  # snapshot 3 compacted what it had
+        self.expire(table, 3)
+        assert not table.wait_for_coverage(snapshot=1, timeout=0).reached  # as far as anybody can tell
+
+    def test_the_files_of_a_snapshot_are_remembered_when_it_expires(self, tmp_path: Path) -> None:
+        """New rows come all the time, the snapshot goes: what it held is what is waited for."""
+        table = make_table(tmp_path)
+        append(table, 0, 10)
+
+        def others() -> None:
+            other = maintainer.open_table(table.store.uri)
+            append(other, 10, 1)
+            self.expire(table, 1)
+            other.maintain()
+            append(other, 20, 1)
+
+        timer = threading.Timer(0.4, others)
+        timer.start()
+        found = table.wait_for_coverage(snapshot=1, timeout=30)
+        timer.join()
+        assert found.reached
+        assert table.wait_for_coverage(snapshot=3, timeout=0).reached
+        assert table.coverage().visible_ratio < 1.0
+
+    def test_it_goes_on_when_a_snapshot_expires_while_it_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        table = make_busy_table(tmp_path)
+        original, seen = waiting.coverage, []
+
+        def expiring(store: TableStore, state: TableState, *others: Any) -> Any:
+            seen.append(state.snapshot.id)
+            if len(seen) <= 2:  # somebody commits and expires: a file of the snapshot is gone, maybe before the snapshot is
+                append(maintainer.open_table(table.store.uri), 2000 + len(seen), 1)
+                if len(seen) == 2:
+                    self.expire(table, state.snapshot.id)
+                raise MissingFile("index-1: there is no such file")
+            return original(store, state, *others)
+
+        monkeypatch.setattr(waiting, "coverage", expiring)
+        assert not table.wait_for_coverage(timeout=0).reached
+        assert len(seen) == 3
+
+    def test_what_is_missing_of_the_latest_snapshot_is_an_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        table = make_busy_table(tmp_path)
+
+        def failing(*_: Any) -> Any:
+            raise MissingFile("index-1: there is no such file")
+
+        monkeypatch.setattr(waiting, "coverage", failing)
+        with pytest.raises(MissingFile):
+            table.wait_for_coverage(timeout=30)
+
+    def test_it_costs_one_request_while_nothing_changes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        table = make_table(tmp_path)
+        append(table, 0, 10)
+        counted = []
+        original = waiting.load_latest
+        monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(waiting, "load_latest", lambda *given: counted.append(1) or original(*given))
+        watch = waiting._Watch(table.store, None)
+        for _ in range(10):
+            watch.look()
+        assert len(counted) == 2
 
     def test_one_definition_can_be_waited_for(self, tmp_path: Path) -> None:
         table = make_table(tmp_path, {"pk-bitmap.index.columns": None})

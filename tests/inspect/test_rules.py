@@ -88,6 +88,31 @@ class TestExpiry:
         with pytest.raises(SnapshotExpired, match="snapshot 1 expired or was replaced while it was verified; try again"):
             self.expiring(built, monkeypatch).verify(deep=is_deep)
 
+    @pytest.mark.parametrize("still_needed", [False, True])
+    def test_files_may_go_before_their_snapshot_does(self, built: BuiltTable, still_needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Java deletes them in this order. What the latest snapshot needs, too, is missed all the same."""
+        meta = put(built)
+        built.publish()
+        original = verify_module.load_state
+
+        def loaded(*given: Any) -> Any:
+            state = original(*given)
+            monkeypatch.setattr(verify_module, "load_state", original)
+            if not still_needed:
+                built._manifests.clear()
+            put(built, 100)
+            built.publish()
+            (Path(built.store.uri) / built.store.layout.data_file_path(EMPTY_ROW, 0, meta)).unlink()
+            return state
+
+        monkeypatch.setattr(verify_module, "load_state", loaded)
+        if still_needed:
+            found = verified(built)
+            assert (found.snapshot, broken(found)) == (1, {"data-file"})
+        else:
+            with pytest.raises(SnapshotExpired):
+                verified(built)
+
     def test_what_a_tag_keeps_must_be_there(self, built: BuiltTable, monkeypatch: pytest.MonkeyPatch) -> None:
         assert broken(self.expiring(built, monkeypatch, tag=True).verify()) == {"data-file"}
 
