@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maintainer.cli.invocation import TABLE_HELP, Invocation, TableName, command, complain, explained, key_values
+from maintainer.cli.invocation import TABLE_HELP, Invocation, TableName, command, key_values
+from maintainer.cli.passes import Target, run_passes
 from maintainer.errors import CommitConflict, UsageError
 
 if TYPE_CHECKING:
     from maintainer.api.table import Table
-    from maintainer.model.work import Work
-
-SEVERITY = (3, 5, 7, 4, 1)
-"""Exit codes of several tables: the first of these that occurred."""
 
 Partitions = Annotated[
     list[str] | None,
@@ -42,12 +40,49 @@ def register(app: typer.Typer) -> None:
 
 def once(
     call: Invocation,
-    tables: Annotated[list[str], typer.Argument(metavar="TABLE", help=TABLE_HELP, show_default=False)],
+    tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help=TABLE_HELP, show_default=False)] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="Instead of TABLE: all tables of a configuration.")] = None,
     rewrite_append: KeepAppend = False,
     memory: Memory = None,
 ) -> int:
-    """One complete maintenance pass over tables: compact, index and commit until nothing is left to do."""
+    """One complete maintenance pass over tables: compact, index and commit until nothing is left to do.
+
+    With --config, old snapshots are expired afterwards, as the options of each table say (maintain.expire = false: they are not); of TABLEs
+    they stay, and `maintainer expire` is there for them. A table that was only found in a warehouse and cannot be maintained is no failure.
+    """
+    if config is not None:
+        return _once_configured(call, config, tables, rewrite_append=not rewrite_append, memory=_bytes(memory))
+    if not tables:
+        raise UsageError("once needs a TABLE, or the tables of a configuration: --config FILE")
     return _passes(call, tables, rewrite_append=not rewrite_append, memory=_bytes(memory))
+
+
+def _once_configured(call: Invocation, file: str, tables: Sequence[str] | None, memory: int | None, **request: Any) -> int:
+    """A pass over every table of a configuration. On a terminal there is a progress bar, elsewhere events as the configuration says."""
+    given = {"TABLE": tables, "--warehouse": call.warehouse, "--branch": call.branch, "--storage-option": call.storage_options}
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"once --config does not go with {name}: the tables and how to open them are in {file}")
+    from maintainer.service.configuration import load, shown_uri
+
+    configuration = load(file)
+
+    from maintainer.data.spill import Spill
+    from maintainer.service.discovery import ConfiguredTable, tables_of
+    from maintainer.service.events import log_events
+
+    log_events(configuration, debug=call.debug, quiet=sys.stderr.isatty())
+
+    def target(table: ConfiguredTable) -> Target:
+        with_options = replace(table, options={**table.options, **call.options})
+        return Target(shown_uri(table.uri), with_options.open, discovered=not table.named, expires=True)
+
+    failed: list[tuple[str, Exception]] = []
+    found = list(tables_of(configuration, lambda warehouse, error: failed.append((shown_uri(warehouse.uri), error))))
+    if not found and not failed:
+        call.output.note("The warehouses of the configuration hold no table that it selects.")
+    spill = Spill(configuration.spill.directory, configuration.spill.limit)
+    return run_passes(call, map(target, found), failed, memory=memory or configuration.memory, spill=spill, **request)
 
 
 def compact(
@@ -141,37 +176,7 @@ def commit(call: Invocation, table: OtherPlace = None) -> int:
 
 
 def _passes(call: Invocation, tables: Sequence[str], **request: Any) -> int:
-    """A pass over each table; one that fails does not keep the others from theirs."""
-    from maintainer.model.report import VERSION
-
-    passes: list[Mapping[str, Any]] = []
-    codes: list[int] = []
-    for table in tables:
-        try:
-            with call.output.progress(f"maintaining {table}") as advance:
-                report = call.open(table).maintain(progress=partial(_advance, advance), **request)
-        except Exception as error:
-            if call.debug and len(tables) == 1:
-                raise
-            message, code = explained(error, table)
-            complain(message)
-            passes.append(_failed(table, message))
-            codes.append(code)
-        else:
-            passes.append(report.to_dict())
-            codes.append(CommitConflict.exit_code if report.outcome == "conflict" else 0)
-    call.output.document("passes", {"version": VERSION, "passes": passes})
-    return next((code for code in (*SEVERITY, *codes) if code and code in codes), 0)
-
-
-def _advance(advance: Callable[[int], None], work: Work, size: int) -> None:
-    advance(size)
-
-
-def _failed(table: str, reason: str) -> Mapping[str, Any]:
-    from maintainer.api.account import PassReport
-
-    return PassReport(table, None, None, "failed", reason).to_dict()
+    return run_passes(call, [Target(table, partial(call.open, table)) for table in tables], **request)
 
 
 def _open(call: Invocation, given: str | None, named: str) -> Table:

@@ -20,6 +20,8 @@ Document = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 Advance = Callable[[int], None]
+Meter = Callable[[int, int, float | None], None]
+"""Takes the bytes that are done, those that there are, and the seconds that are left, as far as that can be said."""
 
 UNLIMITED = 10_000
 """Columns where nobody looks at a terminal and `COLUMNS` does not say otherwise: one line for each row, for grep and awk."""
@@ -43,6 +45,9 @@ class Output(Protocol):
     def progress(self, title: str) -> AbstractContextManager[Advance]:
         """Around long work: shows on a terminal that it goes on; gives what counts the bytes that were worked through."""
 
+    def meter(self, title: str) -> AbstractContextManager[Meter]:
+        """Around long work of a known size: shows on a terminal how much of it is done, and gives what is told of that."""
+
 
 class JsonOutput:
     """JSON on stdout and nothing else."""
@@ -61,6 +66,9 @@ class JsonOutput:
         pass
 
     def progress(self, title: str) -> AbstractContextManager[Advance]:
+        return nullcontext(_ignore)
+
+    def meter(self, title: str) -> AbstractContextManager[Meter]:
         return nullcontext(_ignore)
 
 
@@ -106,13 +114,35 @@ class TextOutput:
 
             yield advance
 
+    @contextmanager
+    def meter(self, title: str) -> Iterator[Meter]:
+        if not sys.stderr.isatty():
+            yield _ignore
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (
+            *(SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24), TextColumn("{task.fields[done]}")),
+            *(TimeElapsedColumn(), TextColumn("{task.fields[left]}")),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(title, total=None, done="", left="")
+
+            def show(done: int, total: int, seconds_left: float | None) -> None:
+                share = f"{done / total:4.0%}  {views.size(done)} of {views.size(total)}" if total else ""
+                left = "" if seconds_left is None else f"{views.duration(seconds_left)} left"
+                bar.update(task, completed=done, total=total or None, done=share, left=left)
+
+            yield show
+
 
 def _json(document: Mapping[str, Any]) -> str:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return json.dumps(document, ensure_ascii=not encoding.lower().startswith("utf"))
 
 
-def _ignore(size: int) -> None:
+def _ignore(*numbers: float | None) -> None:
     """Nobody looks."""
 
 

@@ -49,6 +49,15 @@ def size(count: int | None) -> str:
     return f"{value:.1f} TB"
 
 
+def duration(seconds: float) -> str:
+    """A time in the two units that people read."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 def count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
@@ -97,29 +106,39 @@ def _coverage(document: Document, console: Console) -> None:
 
 
 def _passes(document: Document, console: Console) -> None:
-    """What the passes did. One that failed is on stderr already, with its reason."""
+    """What the passes did. Why one failed is on stderr already; what it committed before is only here."""
     for each in document["passes"]:
-        if each["outcome"] == "failed":
-            continue
         before, after = each["snapshot_before"], each["snapshot_after"]
+        outcome = "nothing to do" if each["outcome"] == "nothing" else each["outcome"]
+        if outcome == "failed" and before == after:
+            continue
         snapshot = "" if after is None else f"  snapshot {after}" if before == after else f"  snapshot {before} → {after}"
         say(console, f"{each['table']}{snapshot}", "bold")
-        outcome = "nothing to do" if each["outcome"] == "nothing" else each["outcome"]
-        say(console, f"{outcome}: {each['reason']}", "yellow" if outcome == "conflict" else "")
-        if outcome == "committed":
+        reason = "this was committed before" if outcome == "failed" else each["reason"]
+        say(console, f"{outcome}: {reason}", "yellow" if outcome in ("conflict", "failed") else "")
+        if before != after:
             files = f"files {each['input_files']:,} → {each['output_files']:,}"
             groups = f"index groups +{each['groups_built']} −{each['groups_dropped']}"
             took = f"{size(each['bytes_read'])} read, {size(each['bytes_written'])} written, {each['seconds']:.2f} s"
             say(console, f"{files}, {groups}, {took}")
         for failure in each["failures"]:
             say(console, f"The index on {failure['column']} of level {failure['level']} could not be built: {failure['reason']}", "yellow")
+        expired = each["expired"]
+        if expired is not None and expired["snapshots"]:
+            gone = f"{count(expired['snapshots'], 'snapshot')} expired, {count(expired['files'], 'file')} deleted"
+            say(console, f"{gone} ({size(expired['bytes'])})")
 
 
 def _plan(document: Document, console: Console) -> None:
-    _heading(document, console)
-    if not document["work"]:
+    work = document["work"]
+    if not work:
+        _heading(document, console)
         say(console, f"Nothing to do: {document['idle_reason']}")
         return
+    amount = (
+        f"{count(len(work), 'bucket')}, {size(document['estimated_bytes'])} to read, up to {size(document['estimated_memory'])} of memory each"
+    )
+    _heading(document, console, amount)
     columns = [
         PARTITION,
         BUCKET,
