@@ -221,7 +221,7 @@ class Round:
         self.terms.event("pass.conflict", **self._place(key), reason=reason)
 
     def _is_outdated_now(self, work: Work) -> bool:
-        self._latest = load_latest(self.store, self._latest)
+        self._latest = load_latest(self.store, self._latest or self.committer.known_state)
         return self._latest is None or _is_outdated(work, self._latest)
 
     def _delete_what_nobody_commits(self) -> None:

@@ -40,15 +40,16 @@ def register(app: typer.Typer) -> None:
 
 def once(
     call: Invocation,
-    tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help=TABLE_HELP, show_default=False)] = None,
+    tables: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help=TABLE_HELP, show_default=False)] = None,
     config: Annotated[str | None, typer.Option(metavar="FILE", help="Instead of TABLE: all tables of a configuration.")] = None,
     rewrite_append: KeepAppend = False,
     memory: Memory = None,
 ) -> int:
     """One complete maintenance pass over tables: compact, index and commit until nothing is left to do.
 
-    With --config, old snapshots are expired afterwards, as the options of each table say (maintain.expire = false: they are not); of TABLEs
-    they stay, and `maintainer expire` is there for them. A table that was only found in a warehouse and cannot be maintained is no failure.
+    With --config, each table's old snapshots are expired after its pass, unless its option maintain.expire is false; of a TABLE they stay.
+
+    A table that was only found in a warehouse and cannot be maintained is no failure.
     """
     if config is not None:
         return _once_configured(call, config, tables, rewrite_append=not rewrite_append, memory=_bytes(memory))
