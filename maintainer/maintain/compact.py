@@ -32,13 +32,19 @@ from maintainer.maintain.pick import Levels, restore
 from maintainer.maintain.unit import Rewrite, UnitOptions, Upgrade, drops_deletes, steps
 from maintainer.merge.order import Keys
 from maintainer.merge.sections import key_range
-from maintainer.merge.stream import BATCH_ROWS, Source, merge_runs, scan
+from maintainer.merge.stream import BATCH_ROWS, EXPANSION, merge_runs, scan
+from maintainer.merge.windows import Source
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.work import CompactionUnit
 from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
+
+PAGE_BYTES = 1 << 20
+"""What writers make a page of, as a rule."""
+REMOTE_BYTES = 16 << 20
+"""What is fetched at a time from a remote store, and held, is no more than this."""
 
 
 def unit_options(options: TableOptions, max_level: int, rewrite_append: bool) -> UnitOptions:
@@ -152,6 +158,7 @@ class BucketCompaction:
                     runs = [[self._source(file, file.file_name not in disordered, counted=True) for file in files] for files in section]
                     with closing(merge_runs(runs, columns, self.key_names, self.key_types, self.memory, self.spill)) as windows:
                         for window in windows:
+                            self.progress(0)
                             if step.lookup:
                                 lookup.mark(window.lookup_keys)
                             writer.write(window.rows(drop_deletes))
@@ -180,11 +187,18 @@ class BucketCompaction:
 
     def _source(self, file: DataFileMeta, ordered: bool = True, counted: bool = False) -> Source:
         def read(columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-            yield from self._read(file, columns, batch_rows)
+            for batch in self._read(file, columns, batch_rows):
+                self.progress(0)  # may raise to stop the work
+                yield batch
             if counted:
                 self.count(file.file_size)
 
-        return Source(file, read, ordered)
+        return Source(file, read, ordered, self._held(file))
+
+    def _held(self, file: DataFileMeta) -> int:
+        """About what a file holds in memory while it is read, beside the batches: a page of every column."""
+        pages = min((len(self.schema.fields) + 2) * PAGE_BYTES, EXPANSION * file.file_size)
+        return pages + (min(REMOTE_BYTES, file.file_size) if self.store.storage.remote else 0)
 
     def _read(self, file: DataFileMeta, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The live rows of a file, in file order."""

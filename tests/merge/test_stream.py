@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 from maintainer.data.spill import Spill
 from maintainer.data.values import from_arrow, to_arrow_array
 from maintainer.errors import CorruptFile, StorageError
-from maintainer.merge import stream
+from maintainer.merge import spilling, stream
+from maintainer.merge import windows as windows_module
 from maintainer.merge.deduplicate import survivors
 from maintainer.merge.order import comparable
 from maintainer.merge.sections import key_range, newest_first, sections
-from maintainer.merge.stream import MergedWindow, Scan, Source, merge_runs, scan
+from maintainer.merge.stream import Scan, merge_runs, scan
+from maintainer.merge.windows import MergedWindow, Source
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
 from maintainer.model.values import order_keys
@@ -202,7 +204,7 @@ def test_a_file_sorted_by_spilling_is_what_it_is_sorted_in_memory(seed: int, siz
     expected = [records_of(window.rows(False)) for window in windows([run])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "BATCH_ROWS", batch_rows)
-        patch.setattr(stream, "LEAST_SPILLED_BATCH", budget // 100)
+        patch.setattr(spilling, "LEAST_BATCH", budget // 100)
         assert [record for window in windows([run], budget=budget) for record in records_of(window.rows(False))] == expected[0]
 
 
@@ -221,18 +223,18 @@ SMALL = 600_000
 """A budget that `large_and_disordered` needs several chunks with."""
 
 
-def spilling(runs: Sequence[Sequence[Source]], spill: Spill) -> Iterator[MergedWindow]:
+def merge_small(runs: Sequence[Sequence[Source]], spill: Spill) -> Iterator[MergedWindow]:
     return merge_runs(runs, ["k0", "v", *SYSTEM], ["k0"], INT, SMALL, spill)
 
 
 def test_what_was_spilled_is_given_back_at_the_end_and_when_the_merge_is_left() -> None:
     spill = Spill()
     rows = 0
-    for window in spilling([[large_and_disordered("a")], [large_and_disordered("b")]], spill):
+    for window in merge_small([[large_and_disordered("a")], [large_and_disordered("b")]], spill):
         rows += window.rows(True).num_rows
         assert spill.used or rows == 4000
     assert (rows, spill.used) == (4000, 0)
-    left = spilling([[large_and_disordered()]], spill)
+    left = merge_small([[large_and_disordered()]], spill)
     next(left)
     assert spill.used
     left.close()
@@ -248,14 +250,37 @@ def test_nothing_stays_spilled_when_reading_fails() -> None:
     whole = large_and_disordered()
     spill = Spill()
     with pytest.raises(OSError, match="gone"):
-        list(spilling([[replace(whole, read=broken)]], spill))
+        list(merge_small([[replace(whole, read=broken)]], spill))
+    assert not spill.used
+
+
+def test_runs_that_would_hold_too_much_when_open_are_copied_smallest_first() -> None:
+    def reading(name: str, rows: int) -> list[Source]:
+        (original,) = one(name, 0, *((key, 0, ADD, "") for key in range(rows)))
+
+        def read(names: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+            open_now.append(name)
+            yield from original.read(names, batch_rows)
+            open_now.remove(name)
+
+        return [replace(original, read=read, held=100 << 20)]
+
+    open_now: list[str] = []
+    runs = [reading("large", 500), *(reading(f"{number}", 100 + number) for number in range(20)), reading("larger", 600)]
+    spill = Spill()
+    merge = merge_runs(runs, ["k0", "v", *SYSTEM], ["k0"], INT, 1 << 30, spill)
+    rows = 0
+    for window in merge:
+        rows += len(window.has_high)
+        assert set(open_now) <= {"large", "larger"}
+    assert rows == 600
     assert not spill.used
 
 
 def test_the_limit_of_spilling_is_an_error_that_names_the_setting() -> None:
     spill = Spill(limit=20_000)
     with pytest.raises(StorageError, match=r"above the limit of 20000; raise `spill\.limit`"):
-        list(spilling([[large_and_disordered()]], spill))
+        list(merge_small([[large_and_disordered()]], spill))
     assert not spill.used
 
 
@@ -361,14 +386,20 @@ def _value(random_: random.Random, data_type: DataType, size: int) -> Any:
     st.sampled_from([1, 40_000, 200_000, PLENTY]),
     st.sampled_from([1, 2, 7, 1000]),
     st.sampled_from([1, 5, 1000]),
+    st.sampled_from([0, 30_000]),
     st.booleans(),
 )
 def test_random_files_merge_like_a_dict(
-    case: tuple[tuple[DataType, ...], list[tuple[int, list[Record], int]]], budget: int, batch_rows: int, window_rows: int, drop: bool
+    case: tuple[tuple[DataType, ...], list[tuple[int, list[Record], int]]],
+    budget: int,
+    batch_rows: int,
+    window_rows: int,
+    held: int,
+    drop: bool,
 ) -> None:
     key_types, files = case
     sources = {
-        f"{i}": source(f"{i}", level, records, key_types, ordered=_in_order(records), width=width)
+        f"{i}": replace(source(f"{i}", level, records, key_types, ordered=_in_order(records), width=width), held=held)
         for i, (level, records, width) in enumerate(files)
     }
     found: list[tuple[Record, bool]] = []
@@ -376,7 +407,8 @@ def test_random_files_merge_like_a_dict(
     looked_up: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "BATCH_ROWS", batch_rows)
-        patch.setattr(stream, "WINDOW_ROWS", window_rows)
+        patch.setattr(windows_module, "WINDOW_ROWS", window_rows)
+        patch.setattr(stream, "LEAST_FOR_OPEN_FILES", 0)
         for section in sections([each.file for each in sources.values()], key_range(key_types)):
             for window in windows([[sources[file.file_name] for file in run] for run in section], key_types, budget):
                 found += zip(records_of(window.rows(drop_deletes=False), key_types), window.has_high.tolist(), strict=True)
