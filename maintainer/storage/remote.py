@@ -244,10 +244,10 @@ class _NewObject(io.RawIOBase):
             with self._storage._errors("write", self._path):
                 output.close()
         except BaseException as error:
-            there = isinstance(error.__cause__, FileExistsError | FileNotFoundError)
-            if not (there and self._is_ours()):
+            fault = None if error.__cause__ is None else diagnose(error.__cause__).fault
+            if not (fault in (Fault.EXISTS, Fault.MISSING) and self._is_ours()):
                 _discard(output)
-                if not there:  # whether it appeared is not known
+                if fault in (Fault.TIMEOUT, Fault.BUSY, Fault.OTHER, None):  # it may have appeared
                     self._remove()
                 raise
 
@@ -293,6 +293,8 @@ def _open(root: str, uri: str, scheme: str, given: Mapping[str, Any], filesystem
     """The file system and the directory's path in it."""
     import fsspec
 
+    if not uri.startswith(f"{scheme}://") or (scheme in schemes.TRUSTED and not uri.partition("://")[2].strip("/")):
+        raise UsageError(f"{root}: expected a URI like {scheme}://bucket/path")
     if filesystem is not None:
         _forget_listings(filesystem)
         return filesystem, filesystem._strip_protocol(uri)

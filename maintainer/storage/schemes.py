@@ -57,7 +57,8 @@ TRUSTED: Mapping[str, Scheme] = {
 
 _SAME = {"s3a": "s3", "s3n": "s3"}
 """Names that Hadoop gave to later clients of the same store."""
-_OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
+_OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache", "profile")
+"""Options of all file systems, and the one that s3fs hands on to the SDK."""
 _NUMBERS = frozenset({"default_block_size", "max_concurrency", "listings_expiry_time", "max_paths", "timeout", "port", "requests_timeout"})
 _TEXTS = frozenset({"key", "secret", "token", "username", "password", "account_key", "sas_token", "client_secret"})
 """Options that are texts whatever they look like."""
@@ -152,11 +153,19 @@ def _typed(name: str, value: Any, default: Any) -> Any:
             return int(text) if text.lstrip("-").isdigit() else float(text)
         except ValueError:
             raise ValueError("must be a number") from None
-    if text.startswith(("{", "[")) or name.endswith("_kwargs"):
+    if name.endswith("_kwargs"):
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f'must be JSON like {{"region_name": "eu-west-1"}}: {error}') from None
+        if not isinstance(value, dict):
+            raise ValueError('must be a JSON object like {"region_name": "eu-west-1"}')
+        return value
+    if text.startswith(("{", "[")):
         try:
             return json.loads(text)
         except ValueError as error:
-            raise ValueError(f'must be JSON like {{"region_name": "eu-west-1"}}: {error}') from None
+            raise ValueError(f"is no JSON: {error}") from None
     return None if default is None and text == "null" else value
 
 

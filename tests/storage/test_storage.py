@@ -6,7 +6,6 @@ import os
 import threading
 from pathlib import Path
 
-import fsspec.core
 import pyarrow as pa
 import pytest
 
@@ -213,48 +212,3 @@ def test_places_are_paths_or_file_uris(tmp_path: Path, monkeypatch: pytest.Monke
         Storage.open("file://server/data")
     assert join_uri("/wh/", "db.db", "t") == "/wh/db.db/t"
     assert join_uri("s3://b/wh", "db.db", "t") == "s3://b/wh/db.db/t"
-
-
-class TestStoresOfFsspec:
-    @pytest.fixture
-    def memory(self) -> Storage:
-        import uuid
-
-        return Storage.open(f"memory://{uuid.uuid4()}/t")
-
-    def test_files_can_be_read(self, memory: Storage) -> None:
-        memory.write("a/f", b"abcdef")
-        assert memory.read("a/f") == b"abcdef"
-        assert memory.read_range("a/f", 2, 3) == b"cde"
-        assert memory.size("a/f") == 6
-        assert [(e.name, e.is_directory) for e in memory.list("a")] == [("f", False)]
-        assert memory.list("z") == []
-        with memory.open_input("a/f") as source:
-            assert source.read() == b"abcdef"
-        with pytest.raises(MissingFile):
-            memory.read("a/g")
-        with pytest.raises(CorruptFile):
-            memory.read_range("a/f", 4, 5)
-
-    def test_a_half_written_file_never_appears(self, memory: Storage) -> None:
-        with pytest.raises(KeyError), memory.create("f") as output:
-            output.write(b"half")
-            raise KeyError
-        assert not memory.exists("f")
-
-    def test_publishing_is_refused_where_it_is_not_known_to_be_exclusive(self, memory: Storage) -> None:
-        with pytest.raises(Unsupported, match="'memory'"):
-            memory.create_if_absent("snapshot-1", b"")
-
-    def test_an_unknown_scheme_is_a_usage_error(self) -> None:
-        with pytest.raises(UsageError, match="nothing-like-it"):
-            Storage.open("nothing-like-it://x")
-
-    def test_a_library_that_cannot_start_is_a_short_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(*_: object, **__: object) -> None:
-            raise OSError("Unable to load libjvm" + " here and there" * 1000)
-
-        monkeypatch.setattr(fsspec.core, "url_to_fs", fail)
-        with pytest.raises(StorageError, match=r"^hdfs://x/t: cannot open: Unable to load libjvm") as caught:
-            Storage.open("hdfs://x/t")
-        assert len(str(caught.value)) < 300

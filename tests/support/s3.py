@@ -107,7 +107,7 @@ def _start_moto() -> str:
 
 
 def hooked(bucket: Bucket, **more: Any) -> Any:
-    """A file system of s3fs with `requests`, a list of (method, key), and two hooks around each: `before(method, parameters)` and `after(method,
+    """A file system of s3fs with `requests`, (method, key) of each, and two hooks around them: `before(method, parameters)` and `after(method,
     parameters)` may raise, or do something meanwhile. What they raise goes through the retries of s3fs, like the errors of the network."""
     return _hooked_class()(**bucket.storage_options, use_listings_cache=False, skip_instance_cache=True, **more)
 
