@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from maintainer.errors import MaintainerError
+
 
 class Fault(Enum):
     """The kinds of faults that callers tell apart."""
@@ -149,8 +151,9 @@ def diagnose(error: BaseException) -> Diagnosis:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what led to it within the library; an error of ours was handled when the request was made, and says nothing about it."""
     for _ in range(10):
-        if error is None:
+        if error is None or isinstance(error, MaintainerError):
             return
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
