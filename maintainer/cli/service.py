@@ -22,16 +22,22 @@ def register(app: typer.Typer) -> None:
 
 def run(call: Invocation, file: ConfigurationFile) -> int:
     """Maintain all tables of a configuration until SIGTERM or Ctrl-C, in the foreground; events go to stderr."""
-    from maintainer.service.configuration import load
+    from maintainer.service.signals import Signals
 
-    configuration = load(file)
+    signals = Signals()
+    try:
+        from maintainer.service.configuration import load
 
-    from maintainer.service.daemon import Daemon
-    from maintainer.service.events import log_events
+        configuration = load(file)
 
-    log_events(configuration, debug=call.debug)
-    daemon = Daemon(configuration)
-    code = daemon.run()
+        from maintainer.service.daemon import Daemon
+        from maintainer.service.events import log_events
+
+        log_events(configuration, debug=call.debug)
+        daemon = Daemon(configuration)
+        code = daemon.run(signals)
+    finally:
+        signals.give_back()
     if daemon.is_abandoned:  # the interpreter would wait at its end for threads that hang in a store
         sys.stderr.flush()
         os._exit(code)

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import random
-import signal
 import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from types import FrameType
 from typing import Any
 
 import structlog
@@ -32,6 +29,7 @@ from maintainer.service.configuration import Configuration, Warehouse, shown_uri
 from maintainer.service.discovery import ConfiguredTable, named_tables, tables_in
 from maintainer.service.follow import Backoff, Follower, Gone, Workshop
 from maintainer.service.lease import MemoryBudget
+from maintainer.service.signals import Signals
 from maintainer.service.watch import RESOLVE_EVERY
 
 log = structlog.get_logger(__name__)
@@ -40,14 +38,14 @@ STORE_THREADS = 16
 """Turns of tables of one store at once; most of them wait for its answers or for memory."""
 STOP_SECONDS = 25.0
 """How long running passes may take to end: Kubernetes kills after 30 seconds."""
+LOOK_SECONDS = 2.0
+"""How long turns may take to end that only read: nothing is lost with them."""
 STALL_SECONDS = 600.0
 """A turn that gives no sign of life for so long hangs in its store."""
 MOST_SPREAD = 60.0
 """Seconds over which the first turns are spread, at most."""
 JITTER = 0.1
 """Of the poll interval, so that looks do not fall into step."""
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Daemon:
@@ -58,8 +56,6 @@ class Daemon:
 
         self._configuration = configuration
         self._stop = threading.Event()
-        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._interrupted = False
         self._lock = threading.Lock()
         self._followers: dict[str, Follower] = {}
         self._stores: set[str] = set()
@@ -78,17 +74,12 @@ class Daemon:
         ]
         self._stalled: set[Follower] = set()
 
-    def run(self) -> int:
-        """Works until a signal comes; the exit code. Passes that did not end in time are left behind (`is_abandoned`)."""
-        before = {number: signal.signal(number, self._received) for number in SIGNALS}
-        try:
-            self._start()
-            while (number := self._next_signal()) is None:
-                self._look_for_stalls()
-            self._end(signal.Signals(number).name)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def run(self, signals: Signals) -> int:
+        """Works until a signal comes; the exit code. Turns that did not end in time are left behind (`is_abandoned`)."""
+        self._start()
+        while (reason := signals.wait(1.0)) is None:
+            self._look_for_stalls()
+        self._end(reason)
         return 0
 
     @property
@@ -124,23 +115,14 @@ class Daemon:
         self._stop.set()
         self._workshop.budget.wake()
         self._scheduler.shutdown(wait=False)
-        deadline = time.monotonic() + STOP_SECONDS
-        while self.is_abandoned and time.monotonic() < deadline:
+        started = time.monotonic()
+        while self.is_abandoned:
+            patience = STOP_SECONDS if any(follower.is_writing for follower in self._all()) else LOOK_SECONDS
+            if time.monotonic() - started >= patience:
+                break
             time.sleep(0.02)
         left = [follower.name for follower in self._all() if follower.is_running]
         log.log(logging.WARNING if left else logging.INFO, "service.stopped", abandoned=left)
-
-    def _received(self, number: int, frame: FrameType | None) -> None:
-        if self._interrupted:
-            os._exit(128 + number)
-        self._interrupted = True
-        self._signals.put(number)
-
-    def _next_signal(self) -> int | None:
-        try:
-            return self._signals.get(timeout=1.0)
-        except queue.Empty:
-            return None
 
     def _look_for_stalls(self) -> None:
         silent = {follower for follower in self._all() if follower.silent_for() > STALL_SECONDS}

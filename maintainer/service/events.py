@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -36,13 +38,29 @@ def log_events(configuration: Configuration, debug: bool = False, quiet: bool = 
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        logger_factory=lambda *_: _LINES,
         cache_logger_on_first_use=False,
     )
     logging.root.handlers[:] = [_Forwarding()]
     logging.root.setLevel(logging.WARNING)
     logging.captureWarnings(True)
     logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # a look that is left out because a pass still runs is as it should be
+
+
+class _Lines:
+    """Lines on stderr. Work goes on when nobody reads them any more, or the disk behind them is full."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def msg(self, line: str) -> None:
+        with self._lock, suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)
+
+    log = debug = info = warning = error = critical = exception = fatal = msg
+
+
+_LINES = _Lines()
 
 
 class _Masking:

@@ -100,12 +100,18 @@ class Follower:
         self._backoff = Backoff(workshop.poll_interval)
         self._told: object = None
         self._lease: Lease | None = None
+        self._writing = False
         self._sign: float | None = None
         """When the running turn last gave a sign of life; None: no turn runs."""
 
     @property
     def is_running(self) -> bool:
         return self._sign is not None
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the running turn has begun what should come to its end: a pass or an expiry."""
+        return self._writing
 
     def silent_for(self) -> float:
         """Seconds since the running turn gave a sign of life; 0 when no turn runs."""
@@ -168,7 +174,7 @@ class Follower:
         with budget.lease(budget.share(self._workshop.tables()), self._workshop.stop) as lease:
             if lease is None:
                 return
-            self._lease = lease
+            self._lease, self._writing = lease, True
             self._alive()
             try:
                 report = table.maintain(
@@ -180,7 +186,7 @@ class Follower:
                     on_event=self._on_event,
                 )
             finally:
-                self._lease = None
+                self._lease, self._writing = None, False
         self._due = self._next_pass(report, allowed)
         published, self._published = self._published, []
         watch.passed(report.snapshot_after, published)
@@ -208,12 +214,15 @@ class Follower:
         try:
             if not table.store.options().expire:
                 return
+            self._writing = True
             expiry = table.expire()
         except Exception as error:
             if str(error) != self._expiry_told:
                 self._expiry_told = str(error)
                 log.warning("expire.failed", table=self.name, error=_said(error), exit_code=_exit_code(error))
             return
+        finally:
+            self._writing = False
         self._expiry_told = None
         if expiry.snapshots:
             log.info(

@@ -1,0 +1,271 @@
+"""The turns of one table: when a pass is made, with what, and what follows when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from maintainer.api.account import PassReport
+from maintainer.api.table import Table
+from maintainer.data.spill import Spill
+from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, StorageError, Unsupported
+from maintainer.service.discovery import ConfiguredTable
+from maintainer.service.follow import EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, Workshop
+from maintainer.service.lease import MemoryBudget
+from tests.support.small_table import SmallTable
+from tests.support.warehouses import some_rows, table_in
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    return table_in(tmp_path)
+
+
+@pytest.fixture
+def events() -> Iterator[list[Any]]:
+    with capture_logs() as found:
+        yield found
+
+
+def workshop(**values: Any) -> Workshop:
+    given = {"poll_interval": 5.0, "budget": MemoryBudget(256 << 20), "spill": Spill(), "stop": threading.Event(), "tables": lambda: 1}
+    return Workshop(**{**given, **values})
+
+
+def follower(table: SmallTable, named: bool = True, workshop: Workshop | None = None, **options: str) -> Follower:
+    return Follower(ConfiguredTable(table.path, {}, options, named, table.path), workshop or globals()["workshop"]())
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: Callable[[dict[str, Any]], PassReport] | Exception) -> list[dict[str, Any]]:
+    """Passes that answer like this, one after the other; what they are asked for."""
+    asked: list[dict[str, Any]] = []
+    waiting = list(answers)
+
+    def maintain(self: Table, **request: Any) -> PassReport:
+        asked.append(request)
+        answer = waiting.pop(0) if waiting else (lambda request: report())
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(request)
+
+    monkeypatch.setattr(Table, "maintain", maintain)
+    return asked
+
+
+def report(outcome: str = "nothing", after: int | None = None, **more: Any) -> PassReport:
+    return PassReport("t", None, after, outcome, **more)
+
+
+def names(events: list[Any]) -> list[str]:
+    return [event["event"] for event in events]
+
+
+def test_a_pass_only_when_something_changed(table: SmallTable, monkeypatch: pytest.MonkeyPatch):
+    asked = answering(monkeypatch)
+    follows = follower(table)
+    for expected in (1, 1, 1):
+        assert follows.turn() is None
+        assert len(asked) == expected
+    table.write(some_rows(0))
+    for expected in (2, 2):
+        assert follows.turn() is None
+        assert len(asked) == expected
+
+
+def test_a_pass_gets_what_the_daemon_has(table: SmallTable, monkeypatch: pytest.MonkeyPatch):
+    asked = answering(monkeypatch)
+    shop = workshop(tables=lambda: 4, budget=MemoryBudget(1 << 30))
+    follower(table, workshop=shop, **{"maintain.rewrite-append-budget": "1 mb"}).turn()
+    (request,) = asked
+    assert (request["memory"], request["rewrite_append_bytes"]) == (256 << 20, 1 << 20)
+    assert request["stop"] is shop.stop
+    assert request["spill"] is shop.spill
+
+
+def test_a_conflict_is_no_failure_and_tried_again_at_the_next_turn(table: SmallTable, monkeypatch: pytest.MonkeyPatch, events: list[Any]):
+    errors = [CommitConflict("too late"), CommitStateUnknown("no answer")]
+    asked = answering(monkeypatch, lambda request: report("conflict", reason="faster"), *errors)
+    follows = follower(table)
+    for expected in (1, 2, 3, 4, 4):
+        assert follows.turn() is None
+        assert len(asked) == expected
+    assert "table.failed" not in names(events)
+    assert "pass.unknown" in names(events)
+
+
+def test_a_pass_that_was_stopped_is_not_the_last_one(table: SmallTable, monkeypatch: pytest.MonkeyPatch):
+    asked = answering(monkeypatch, lambda request: report(reason="stopped"))
+    follows = follower(table)
+    follows.turn()
+    follows.turn()
+    follows.turn()
+    assert len(asked) == 2
+
+
+def test_after_the_stop_there_are_no_turns(table: SmallTable, monkeypatch: pytest.MonkeyPatch):
+    asked = answering(monkeypatch)
+    shop = workshop()
+    shop.stop.set()
+    follower(table, workshop=shop).turn()
+    assert asked == []
+
+
+def test_rewriting_goes_on_when_the_account_has_filled(table: SmallTable, monkeypatch: pytest.MonkeyPatch):
+    def spends(request: dict[str, Any]) -> PassReport:
+        request["on_event"]("pass.finished", {"rewritten_append_bytes": 1 << 20})
+        return report("nothing", rewritten_append_bytes=1 << 20)
+
+    asked = answering(monkeypatch, spends)
+    follows = follower(table, **{"maintain.rewrite-append-budget": "1 mb"})
+    follows.turn()
+    table.write(some_rows(0))
+    follows.turn()
+    follows.turn()
+    assert [request["rewrite_append_bytes"] for request in asked] == [1 << 20, 0]
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 1000)
+    follows._rewrites._clock = lambda: now + 1000
+    follows.turn()
+    assert len(asked) == 3
+    assert 200_000 < asked[-1]["rewrite_append_bytes"] < 400_000
+    monkeypatch.setattr(time, "monotonic", lambda: now + 9000)
+    follows._rewrites._clock = lambda: now + 9000
+    follows.turn()
+    assert len(asked) == 3  # there was nothing to rewrite
+
+
+def test_failures_wait_twice_as_long_each_and_a_success_ends_them(table: SmallTable, monkeypatch: pytest.MonkeyPatch, events: list[Any]):
+    asked = answering(monkeypatch, *[StorageError("no answer")] * 3, RuntimeError("a defect"))
+    follows = follower(table)
+    waits = [follows.turn() for _ in range(4)]
+    assert all(wait is not None and 0.75 * 5 * 2**n <= wait <= 5 * 2**n for n, wait in enumerate(waits))
+    assert follows.turn() is None
+    assert len(asked) == 5
+    told = [event for event in events if event["event"] == "table.failed"]
+    assert [(event["exit_code"], event["failures"]) for event in told] == [(5, 1), (5, 2), (5, 3), (1, 4)]
+    assert "this should not have happened: RuntimeError: a defect" in told[-1]["error"]
+    assert [event["failures"] for event in events if event["event"] == "table.recovered"] == [4]
+
+
+def test_back_off_is_bounded():
+    backoff = Backoff(5.0)
+    waits = [backoff.failed() for _ in range(2000)]
+    assert max(waits) <= MOST_WAIT
+    assert min(waits[10:]) >= 0.75 * MOST_WAIT
+    assert len(set(waits)) > 100
+    assert backoff.succeeded() == 2000
+    assert backoff.failed() <= 5.0
+
+
+@pytest.mark.parametrize(("named", "event", "level"), [(True, "table.failed", "error"), (False, "table.skipped", "warning")])
+def test_a_state_that_lasts_is_told_of_once(
+    table: SmallTable, monkeypatch: pytest.MonkeyPatch, events: list[Any], named: bool, event: str, level: str
+):
+    answering(monkeypatch, *[Unsupported("kind")] * 3, Unsupported("another"))
+    follows = follower(table, named=named)
+    for _ in range(4):
+        assert follows.turn() is not None
+    told = [each for each in events if each["event"] == event]
+    assert [(each["error"], each["log_level"]) for each in told] == [("kind", level), ("another", level)]
+
+
+def test_a_table_dropped_during_a_pass_is_gone_and_not_damaged(table: SmallTable, monkeypatch: pytest.MonkeyPatch, events: list[Any]):
+    def drops(request: dict[str, Any]) -> PassReport:
+        shutil.rmtree(table.path)
+        raise MissingFile("manifest")
+
+    answering(monkeypatch, drops, drops)
+    with pytest.raises(Gone):
+        follower(table, named=False).turn()
+    named = follower(SmallTable(Path(table.path).parent), named=True)
+    assert named.turn() is not None
+    (failed,) = [event for event in events if event["event"] == "table.failed"]
+    assert (failed["exit_code"], "no table any more" in failed["error"]) == (2, True)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_snapshot_that_was_replaced_is_an_alarm_and_nothing_is_built_on_it(table: SmallTable, events: list[Any], ours: bool):
+    table.write(some_rows(0))
+    follows = follower(table)
+    if ours:
+        follows.turn()
+    else:
+        table.maintain()
+        follows.turn()
+    latest = table.store.latest_snapshot_id()
+    # A writer that saw only the snapshot before ours renames its own over it: rows of level 0, no compaction.
+    root = Path(table.path)
+    kept = json.loads((root / "snapshot" / f"snapshot-{latest}").read_text())
+    (root / "snapshot" / f"snapshot-{latest}").unlink()
+    (root / "snapshot" / "LATEST").write_text(str(latest - 1))
+    table.write(some_rows(100))
+    table.write(some_rows(200))
+    follows.turn()
+    (alarm,) = [event for event in events if event["event"] == "snapshot.replaced"]
+    assert (alarm["log_level"], alarm["snapshot"], alarm["ours"], alarm["lost_uuid"]) == ("error", latest, ours, kept["uuid"])
+    assert "publish.verify-delay" in alarm["do"]
+    table.check()
+
+
+def test_expiry_after_own_commits_and_now_and_then(table: SmallTable, monkeypatch: pytest.MonkeyPatch):
+    expired: list[int] = []
+    plain = Table.expire
+    monkeypatch.setattr(Table, "expire", lambda self, **request: expired.append(1) or plain(self, **request))
+    follows = follower(table)
+    follows.turn()
+    assert len(expired) == 1  # the first turn
+    table.write(some_rows(0))
+    follows.turn()
+    assert len(expired) == 2
+    follows.turn()
+    assert len(expired) == 2
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + EXPIRE_EVERY)
+    follows.turn()
+    assert len(expired) == 3
+
+
+def test_an_expiry_that_fails_does_not_keep_a_table_from_its_passes(table: SmallTable, monkeypatch: pytest.MonkeyPatch, events: list[Any]):
+    def fails(self: Table, **request: Any) -> None:
+        raise Unsupported("cannot expire")
+
+    monkeypatch.setattr(Table, "expire", fails)
+    follows = follower(table)
+    for first in (0, 5):
+        table.write(some_rows(first))
+        assert follows.turn() is None
+        table.check()
+    assert names(events).count("expire.failed") == 1
+
+
+def test_a_turn_that_hangs_gives_its_memory_to_others(table: SmallTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    hangs, released = threading.Event(), threading.Event()
+
+    def wait(request: dict[str, Any]) -> PassReport:
+        hangs.set()
+        released.wait(30)
+        return report()
+
+    answering(monkeypatch, wait)
+    shop = workshop()
+    stuck, other = follower(table, workshop=shop), follower(table_in(tmp_path, "other"), workshop=shop)
+    thread = threading.Thread(target=stuck.turn)
+    thread.start()
+    assert hangs.wait(30)
+    assert stuck.is_running
+    assert stuck.is_writing
+    assert stuck.silent_for() > 0
+    stuck.surrender()
+    assert other.turn() is None
+    released.set()
+    thread.join(30)
+    assert not stuck.is_running
+    assert shop.budget._free == shop.budget.total
