@@ -187,11 +187,9 @@ class BucketCompaction:
 
     def _source(self, file: DataFileMeta, ordered: bool = True, counted: bool = False) -> Source:
         def read(columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-            for batch in self._read(file, columns, batch_rows):
+            for batch in self._read(file, columns, batch_rows, counted):
                 self.progress(0)  # may raise to stop the work
                 yield batch
-            if counted:
-                self.count(file.file_size)
 
         return Source(file, read, ordered, self._held(file))
 
@@ -200,12 +198,19 @@ class BucketCompaction:
         pages = min((len(self.schema.fields) + 2) * PAGE_BYTES, EXPANSION * file.file_size)
         return pages + (min(REMOTE_BYTES, file.file_size) if self.store.storage.remote else 0)
 
-    def _read(self, file: DataFileMeta, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The live rows of a file, in file order."""
+    def _read(self, file: DataFileMeta, columns: Sequence[str], batch_rows: int, counted: bool = False) -> Iterator[pa.RecordBatch]:
+        """The live rows of a file, in file order. `counted`: as their share of its bytes, so that work on a large file is seen to go on."""
         vector = self.deletions.of(file.file_name)
+        left = file.file_size
         with self.open(file) as opened:
             for first, batch in opened.batches(columns, batch_rows):
                 yield batch if vector is None else _alive(batch, first, vector)
+                if counted:
+                    share = min(left, file.file_size * batch.num_rows // max(file.row_count, 1))
+                    self.count(share)
+                    left -= share
+        if counted:
+            self.count(left)
 
     def count(self, size: int) -> None:
         """So many bytes of input were worked through."""

@@ -123,6 +123,16 @@ class TestReport:
         assert sum(progressed) == events[-1][1]["bytes_read"]
 
 
+def test_a_large_file_is_worked_through_in_steps(tmp_path: Path) -> None:
+    table = SmallTable(tmp_path)
+    table.write({key: key for key in range(50_000)})
+    table.write({0: 1})
+    progressed: list[int] = []
+    report = table.maintain(memory=8 << 20, progress=lambda work, size: progressed.append(size))
+    assert sum(progressed) == report.bytes_read
+    assert max(progressed) < report.bytes_read / 2
+
+
 def everything(table: SmallTable) -> set[str]:
     return {str(path) for path in Path(table.path).rglob("*")}
 
