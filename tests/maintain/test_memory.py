@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import maintainer
+import maintainer.write.writer
+from maintainer.api.maintenance import plan_pass
+from maintainer.data.spill import Spill
+from maintainer.errors import StorageError
+from maintainer.maintain.execute import execute
+from maintainer.maintain.plan import PlanRequest
+from maintainer.merge.stream import LEAST_FOR_OPEN_FILES
 
 BUDGET = 32 << 20
 RUNS = 4
@@ -60,3 +71,99 @@ def test_rows_are_merged_within_the_budget(texts: object, rows: int, tmp_path: P
         table.maintain(memory=BUDGET)
     assert sum(file.rows for file in table.files().files) == rows + RUNS - 1
     assert peak[0] <= 1.5 * BUDGET
+
+
+TEXT = 100
+
+
+def random_texts(rows: int, seed: int) -> pa.Array:
+    """Texts of 100 random hexadecimal digits, made quickly."""
+    data = random.Random(seed).randbytes(rows * TEXT // 2).hex().encode()
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(np.arange(0, rows * TEXT + 1, TEXT, np.int32)), pa.py_buffer(data))
+
+
+def make_table(directory: Path, columns: int) -> maintainer.Table:
+    options = {"bucket": "1", "deletion-vectors.enabled": "true"}
+    fields = [{"name": "id", "type": "INT"}, *({"name": f"s{number}", "type": "STRING"} for number in range(columns))]
+    return maintainer.create_table(str(directory / "t"), {"fields": fields, "primaryKeys": ["id"], "options": options})
+
+
+def append(table: maintainer.Table, rows: int, step: int, seed: int = 0) -> None:
+    """Ids in no order at all."""
+    ids = np.random.default_rng(seed).permutation(rows).astype(np.int32) * step
+    columns = {name: random_texts(rows, seed) for name in table.schema.names if name != "id"}
+    with table.writer() as writer:
+        writer.write(pa.table({"id": ids, **columns}))
+
+
+def unsorted(columns: object, types: object) -> tuple[np.ndarray, np.ndarray]:
+    """What a writer that does not sort its rows does."""
+    assert isinstance(columns, list)
+    rows = np.arange(len(columns[0]))
+    return rows, rows
+
+
+DISORDERED = 300_000
+
+
+@pytest.fixture(scope="module")
+def disordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with one level-0 file whose rows are in no order and take four times the budget in memory."""
+    directory = tmp_path_factory.mktemp("disordered")
+    table = make_table(directory, columns=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maintainer.write.writer, "sort_groups", unsorted)
+        append(table, DISORDERED, 3)
+    (file,) = table.files().files
+    assert file.rows * (4 * TEXT) > 3.5 * BUDGET
+    return directory / "t"
+
+
+def copy_of(path: Path, directory: Path) -> maintainer.Table:
+    return maintainer.open_table(str(shutil.copytree(path, directory / "t")))
+
+
+def test_a_file_out_of_order_is_sorted_within_the_budget(disordered: Path, tmp_path: Path) -> None:
+    table = copy_of(disordered, tmp_path)
+    with peak_of_arrow() as peak:
+        table.maintain(memory=BUDGET)
+    assert peak[0] <= 1.5 * BUDGET
+    ids = table.scan(columns=["id"]).to_arrow()["id"].to_numpy()
+    assert (np.sort(ids) == np.arange(DISORDERED) * 3).all()
+    assert table.verify().ok
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc: getrusage counts what the parent took, too")
+def test_the_process_takes_no_more_than_300_mb_above_the_budget(disordered: Path, tmp_path: Path) -> None:
+    table = copy_of(disordered, tmp_path)
+    program = f"""
+import re, maintainer
+maintainer.open_table({table.store.uri!r}).maintain(memory={BUDGET})
+print(1024 * int(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= (300 << 20) + BUDGET
+    assert [file.level for file in table.files().files] == [5]
+
+
+def test_many_runs_are_merged_within_the_budget_whatever_is_held_by_open_files(tmp_path: Path) -> None:
+    runs = 40
+    table = make_table(tmp_path, columns=20)
+    for run in range(runs):
+        append(table, 2000, run + 1, seed=run)
+    with peak_of_arrow() as peak:
+        table.maintain(memory=BUDGET)
+    assert peak[0] <= LEAST_FOR_OPEN_FILES + 1.5 * BUDGET
+    assert sum(file.rows for file in table.files().files) == len({row * step for step in range(1, runs + 1) for row in range(2000)})
+
+
+def test_a_limit_of_spilling_that_is_reached_loses_nothing(disordered: Path, tmp_path: Path) -> None:
+    table = copy_of(disordered, tmp_path)
+    before = sorted(Path(table.store.uri).rglob("*"))
+    spill = Spill(str(tmp_path / "spill"), limit=20 << 20)
+    plan = plan_pass(table.store, PlanRequest())
+    (work,) = plan.work
+    with pytest.raises(StorageError, match=r"limit of 20971520; raise `spill\.limit`"):
+        execute(plan, work, table.store, table.schema, BUDGET, spill=spill)
+    assert spill.used == 0
+    assert sorted(Path(table.store.uri).rglob("*")) == before
