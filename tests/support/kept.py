@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -17,6 +18,7 @@ from maintainer.format import snapshot_json
 from maintainer.model.files import FileKind
 from maintainer.model.snapshot import CommitKind
 from maintainer.table.store import open_store
+from tests.support.small_table import arrow_of
 from tests.support.striking_storage import named_by
 
 Rows = dict[str, list[object]]
@@ -62,7 +64,8 @@ def rows_at(path: str, snapshot: int | None = None, tag: str | None = None, bran
 def kept_files(path: str) -> set[str]:
     """Every file that a snapshot or a tag of any branch needs, and those of the table itself, without the hints."""
     root = Path(path)
-    kept = {str(file.relative_to(root)) for pattern in ("schema/*", "branch/*/schema/*", "branch/*/snapshot/[EL]*", "consumer/*") for file in root.glob(pattern)}
+    always = ("schema/*", "branch/*/schema/*", "branch/*/snapshot/[EL]*", "consumer/*")
+    kept = {str(file.relative_to(root)) for pattern in always for file in root.glob(pattern)}
     for store in open_store(path).on_every_branch():
         folder = "" if store.branch is None else f"branch/branch-{store.branch}/"
         for number in store.snapshot_ids():
@@ -107,3 +110,8 @@ def restore(path: str, target: int) -> None:
 def key_table(keys: list[int]) -> pa.Table:
     """Keys to delete from a `SmallTable`."""
     return pa.table([pa.array(keys, pa.int32())], names=["id"])
+
+
+def rows_table(values: Mapping[int, int]) -> pa.Table:
+    """Rows for a `SmallTable`: the keys with their `v`."""
+    return arrow_of({key: (value, f"s{value % 7}") for key, value in values.items()})
