@@ -195,7 +195,7 @@ class Round:
         self.account.committed(group, outcome)
         self._latest = self.committer.known_state or self._latest
         for snapshot in outcome.snapshots:
-            self.terms.event("pass.committed", snapshot=snapshot.id, kind=str(snapshot.commit_kind))
+            self.terms.event("pass.committed", snapshot=snapshot.id, uuid=snapshot.uuid, kind=str(snapshot.commit_kind))
         for key, reason in outcome.conflicts.items():
             self._conflict(key, reason)
         for result in group:

@@ -168,6 +168,7 @@ class Daemon:
             if self._followers.get(follower.table.key) is not follower:
                 return
             del self._followers[follower.table.key]
+        self._workshop.kept.gone(follower)
         log.info("table.forgotten", table=follower.name)
         with suppress(JobLookupError):
             self._scheduler.remove_job(follower.table.key)

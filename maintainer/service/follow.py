@@ -13,8 +13,9 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -27,6 +28,7 @@ from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.lease import Lease, MemoryBudget
 from maintainer.service.rewrites import RewriteAccount
 from maintainer.service.watch import Change, Sighting, Watch
+from maintainer.table.manifests import KEPT_ENTRIES
 from maintainer.table.state import load_latest
 from maintainer.table.support import check_table
 
@@ -39,6 +41,9 @@ MOST_WAIT = 300.0
 """Seconds between two attempts on a table or store that keeps failing."""
 EXPIRE_EVERY = 600.0
 """Seconds after which snapshots are expired although this process has committed nothing."""
+
+MOST_KEPT = KEPT_ENTRIES
+"""Entries of manifests that are kept over all tables; a single table keeps no more by itself."""
 
 _ONCE = (CorruptTable.exit_code, Unsupported.exit_code)
 """Exit codes of states that last: they are told of once."""
@@ -63,6 +68,34 @@ class Workshop:
     stop: threading.Event
     tables: Callable[[], int]
     """How many tables there are."""
+    kept: KeptMetadata = field(default_factory=lambda: KeptMetadata())
+
+
+class KeptMetadata:
+    """What passes keep of the manifests they have read, so that the next one reads only new ones; bounded over all tables."""
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most = most
+        self._order: OrderedDict[Follower, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def used(self, follower: Follower) -> None:
+        """A pass of this table has ended: others that were not used for longest forget what is too much."""
+        with self._lock:
+            self._order[follower] = None
+            self._order.move_to_end(follower)
+            kept = {each: each.kept for each in self._order}
+            total = sum(kept.values())
+            for each, entries in list(kept.items())[:-1]:
+                if total <= self._most:
+                    break
+                each.forget()
+                total -= entries
+                del self._order[each]
+
+    def gone(self, follower: Follower) -> None:
+        with self._lock:
+            self._order.pop(follower, None)
 
 
 class Backoff:
@@ -93,7 +126,7 @@ class Follower:
         self._watch: Watch | None = None
         self._due: float | None = None
         """When a pass is needed although nothing changes (monotonic seconds)."""
-        self._published: list[int] = []
+        self._published: dict[int, str | None] = {}
         self._rewrites = RewriteAccount()
         self._expired = 0.0
         self._expiry_told: str | None = None
@@ -117,6 +150,17 @@ class Follower:
         """Seconds since the running turn gave a sign of life; 0 when no turn runs."""
         sign = self._sign
         return 0.0 if sign is None else time.monotonic() - sign
+
+    @property
+    def kept(self) -> int:
+        """Entries of manifests that this table keeps in memory."""
+        return 0 if self._opened is None else self._opened.store.manifests.kept
+
+    def forget(self) -> None:
+        """Keep nothing of the manifests; may be called while a turn runs, which then reads again."""
+        opened = self._opened
+        if opened is not None:
+            opened.store.manifests.forget()
 
     def surrender(self) -> None:
         """Gives the memory of a turn that hangs to others."""
@@ -188,7 +232,8 @@ class Follower:
             finally:
                 self._lease, self._writing = None, False
         self._due = self._next_pass(report, allowed)
-        published, self._published = self._published, []
+        self._workshop.kept.used(self)
+        published, self._published = self._published, {}
         watch.passed(report.snapshot_after, published)
         if published and not self._workshop.stop.is_set():
             self._expire(table)
@@ -204,7 +249,7 @@ class Follower:
     def _on_event(self, name: str, fields: Mapping[str, Any]) -> None:
         self._alive()
         if name == "pass.committed":
-            self._published.append(fields["snapshot"])
+            self._published[fields["snapshot"]] = fields["uuid"]
         elif name == "pass.finished":
             self._rewrites.charge(fields.get("rewritten_append_bytes") or 0)
 
@@ -240,9 +285,9 @@ class Follower:
             log.error(
                 "snapshot.replaced",
                 table=self.name,
-                snapshot=lost.snapshot.id,
+                snapshot=lost.snapshot_id,
                 ours=lost.ours,
-                lost_uuid=lost.snapshot.uuid,
+                lost_uuid=lost.uuid,
                 uuid=lost.instead.uuid,
                 by=lost.instead.commit_user,
                 error=f"{what}; nothing is built on the lost snapshot",

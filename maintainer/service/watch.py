@@ -9,7 +9,7 @@ Invariant: what is returned as the latest snapshot was read after everything kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -38,7 +38,8 @@ class Change(StrEnum):
 class Lost:
     """A snapshot that was there, and is another one now."""
 
-    snapshot: Snapshot
+    snapshot_id: int
+    uuid: str | None
     instead: Snapshot
     ours: bool
 
@@ -65,7 +66,9 @@ class Watch:
         self._looks = 0
         self._started = False
         self._known: Snapshot | None = None
-        self._ours: dict[int, Snapshot] = {}
+        self._ours: dict[int, str | None] = {}
+        self._in_doubt = False
+        """Whether something is known to be wrong already."""
         self._first_schema: Entry | None = None
         self._schemas: frozenset[str] = frozenset()
 
@@ -73,19 +76,21 @@ class Watch:
         """What has changed since the last look, None when nothing has. `NotATable` when the table is gone."""
         self._looks += 1
         found = self._store.next_snapshot(0 if self._known is None else self._known.id) if self._started else None
-        if self._started and found is None and self._looks % self._every:
+        if self._started and found is None and not self._in_doubt and self._looks % self._every:
             return None
+        self._in_doubt = False
         return self._resolve(found)
 
-    def passed(self, latest: int | None, ours: Iterable[int]) -> None:
-        """A pass has seen everything up to snapshot `latest`, and published `ours`."""
-        for snapshot_id in sorted(ours)[-MOST_REMEMBERED:]:
-            snapshot = self._store.find_snapshot(snapshot_id)
-            if snapshot is not None:
-                self._ours[snapshot_id] = snapshot
-        self._ours = dict(sorted(self._ours.items())[-MOST_REMEMBERED:])
-        if latest is not None and (self._known is None or latest > self._known.id):
-            self._known = self._ours.get(latest) or self._store.find_snapshot(latest) or self._known
+    def passed(self, latest: int | None, ours: Mapping[int, str | None]) -> None:
+        """A pass has seen everything up to snapshot `latest`, and published `ours`, each with its uuid."""
+        self._ours = dict(sorted({**self._ours, **ours}.items())[-MOST_REMEMBERED:])
+        if latest is None or (self._known is not None and latest <= self._known.id):
+            return
+        snapshot = self._store.find_snapshot(latest)
+        if snapshot is None or (latest in ours and snapshot.uuid != ours[latest]):
+            self._in_doubt = True  # it was replaced already
+        else:
+            self._known = snapshot
 
     def _resolve(self, found: Snapshot | None) -> Sighting | None:
         schemas = {entry.name: entry for entry in self._store.storage.list(self._schema_directory) if not entry.is_directory}
@@ -115,7 +120,7 @@ class Watch:
         if change is Change.ROLLED_BACK:
             lost = ()
         self._started, self._known, self._first_schema, self._schemas = True, latest, first_schema, frozenset(schemas)
-        self._forget([one.snapshot.id for one in lost], latest)
+        self._forget([one.snapshot_id for one in lost], latest)
         return None if change is None else Sighting(change, before, latest, lost)
 
     def _latest(self, ids: tuple[int, ...], found: Snapshot | None) -> Snapshot | None:
@@ -131,13 +136,14 @@ class Watch:
 
     def _lost(self, ids: tuple[int, ...]) -> Iterable[Lost]:
         """Snapshots that were known and have other content now; those that have expired or were rolled back are not there at all."""
-        known = self._ours if self._known is None else {self._known.id: self._known, **self._ours}
-        for snapshot_id, snapshot in sorted(known.items()):
+        known = {**({} if self._known is None else {self._known.id: self._known.uuid}), **self._ours}
+        for snapshot_id, uuid in sorted(known.items()):
             if ids and snapshot_id < ids[0]:
                 continue
             now = self._store.find_snapshot(snapshot_id)
-            if now is not None and now != snapshot:
-                yield Lost(snapshot, now, snapshot_id in self._ours)
+            is_same = now is None or (now == self._known if uuid is None and snapshot_id not in self._ours else now.uuid == uuid)
+            if now is not None and not is_same:
+                yield Lost(snapshot_id, uuid, now, snapshot_id in self._ours)
 
     def _forget(self, lost: Iterable[int], latest: Snapshot | None) -> None:
         """What is no longer there, or was built on by two others, need not be looked at again."""

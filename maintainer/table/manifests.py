@@ -36,6 +36,17 @@ class Manifests:
         self._entries = 0
         self._lock = threading.Lock()
 
+    @property
+    def kept(self) -> int:
+        """Entries kept in memory."""
+        return self._entries
+
+    def forget(self) -> None:
+        """Gives the memory back; what is needed again is read again."""
+        with self._lock:
+            self._kept.clear()
+            self._entries = 0
+
     def files_of(self, name: str, named_by: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a manifest list; `named_by` is the file that names it, for errors, and `size` how many bytes that file says.
 

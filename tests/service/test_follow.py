@@ -18,7 +18,7 @@ from maintainer.api.table import Table
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, StorageError, Unsupported
 from maintainer.service.discovery import ConfiguredTable
-from maintainer.service.follow import EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, Workshop
+from maintainer.service.follow import EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, KeptMetadata, Workshop
 from maintainer.service.lease import MemoryBudget
 from tests.support.small_table import SmallTable
 from tests.support.warehouses import some_rows, table_in
@@ -269,3 +269,17 @@ def test_a_turn_that_hangs_gives_its_memory_to_others(table: SmallTable, tmp_pat
     thread.join(30)
     assert not stuck.is_running
     assert shop.budget._free == shop.budget.total
+
+
+def test_what_is_kept_of_manifests_is_bounded_over_all_tables(tmp_path: Path):
+    tables = [table_in(tmp_path, f"db{number}") for number in range(3)]
+    shop = workshop(kept=KeptMetadata(most=14))
+    follows = [follower(table, workshop=shop) for table in tables]
+    for first in range(4):
+        for table, one in zip(tables, follows, strict=True):
+            table.write(some_rows(first))
+            one.turn()
+            assert sum(each.kept for each in follows) <= 14 or [each.kept > 0 for each in follows].count(True) == 1
+            assert one.kept > 0
+    for table in tables:
+        table.check()

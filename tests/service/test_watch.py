@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,19 @@ def sight(watch: Watch) -> Sighting:
     sighting = watch.look()
     assert sighting is not None
     return sighting
+
+
+def pass_seen(table: SmallTable, seen: Watch) -> int:
+    """A pass, and the watch told of it; its snapshot."""
+    ours: dict[int, str | None] = {}
+
+    def note(name: str, fields: Mapping[str, Any]) -> None:
+        if name == "pass.committed":
+            ours[fields["snapshot"]] = fields["uuid"]
+
+    report = table.maintain(on_event=note)
+    seen.passed(report.snapshot_after, ours)
+    return max(ours)
 
 
 def overwrite(table: SmallTable, snapshot_id: int, uuid: str = "another") -> None:
@@ -88,11 +103,10 @@ def test_what_a_pass_has_seen_is_not_new(table: SmallTable):
     seen = watch(table)
     table.write(some_rows(0))
     assert sight(seen).change is Change.COMMITTED
-    report = table.maintain()
-    seen.passed(report.snapshot_after, [report.snapshot_after])
+    ours = pass_seen(table, seen)
     assert seen.look() is None
     table.write(some_rows(3))
-    assert sight(seen).before.id == report.snapshot_after
+    assert sight(seen).before.id == ours
 
 
 def test_a_snapshot_of_a_writer_that_was_replaced(table: SmallTable):
@@ -104,7 +118,7 @@ def test_a_snapshot_of_a_writer_that_was_replaced(table: SmallTable):
     sighting = sight(seen)
     assert sighting.change is Change.REPLACED
     (lost,) = sighting.lost
-    assert (lost.snapshot.id, lost.instead.uuid, lost.ours) == (1, "another", False)
+    assert (lost.snapshot_id, lost.instead.uuid, lost.ours) == (1, "another", False)
     assert sighting.latest.id == 2
     assert seen.look() is None
 
@@ -112,25 +126,34 @@ def test_a_snapshot_of_a_writer_that_was_replaced(table: SmallTable):
 def test_our_snapshot_that_was_replaced(table: SmallTable):
     table.write(some_rows(0))
     seen = watch(table)
-    report = table.maintain()
-    seen.passed(report.snapshot_after, [report.snapshot_after])
-    overwrite(table, report.snapshot_after)
+    ours = pass_seen(table, seen)
+    overwrite(table, ours)
     table.write(some_rows(5))
     (lost,) = sight(seen).lost
-    assert (lost.snapshot.id, lost.ours) == (report.snapshot_after, True)
+    assert (lost.snapshot_id, lost.ours) == (ours, True)
 
 
 def test_our_snapshot_that_was_replaced_below_another_one(table: SmallTable):
     table.write(some_rows(0))
     seen = watch(table)
-    report = table.maintain()
-    seen.passed(report.snapshot_after, [report.snapshot_after])
+    ours = pass_seen(table, seen)
     table.write(some_rows(5))
     sight(seen)
-    overwrite(table, report.snapshot_after)
+    overwrite(table, ours)
     table.write(some_rows(6))
     (lost,) = sight(seen).lost
     assert lost.ours
+
+
+def test_our_snapshot_that_was_replaced_at_once(table: SmallTable):
+    table.write(some_rows(0))
+    seen = watch(table)
+    ours: dict[int, str | None] = {2: "ours"}
+    table.maintain()  # stands for what another writer put over it
+    seen.passed(2, ours)
+    sighting = sight(seen)
+    assert (sighting.change, [(lost.uuid, lost.ours) for lost in sighting.lost]) == (Change.REPLACED, [("ours", True)])
+    assert seen.look() is None
 
 
 @pytest.mark.parametrize("every", [2, 5])
@@ -172,7 +195,7 @@ def test_a_gap_in_the_ids_with_a_hint_that_lags(table: SmallTable):
 def test_expired_snapshots_are_not_lost(table: SmallTable):
     table.write(some_rows(0))
     seen = watch(table)
-    seen.passed(1, [1])
+    seen.passed(1, {1: table.store.snapshot(1).uuid})
     table.write(some_rows(5))
     table.write(some_rows(6))
     Path(table.path, "snapshot", "snapshot-1").unlink()
