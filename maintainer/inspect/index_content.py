@@ -225,7 +225,7 @@ class _Samples:
                 heapq.heappush(self._heap, (-numbered[number], keys[number]))
                 if len(self._heap) > SAMPLED_KEYS:
                     self._held.remove(heapq.heappop(self._heap)[1])
-        bounds = [*self._bounds, *((key_bytes.comparable(key, self._type), key) for key in keys)]
+        bounds = [*self._bounds, *((key_bytes.comparable(key, self._type), key) for key in (keys[0], keys[-1]))]  # payloads are in order
         self._bounds = [min(bounds), max(bounds)]
         if self._type.root in CHARACTERS:
             self._longest = max(self._longest, *keys, key=len)
@@ -252,12 +252,11 @@ def _conditions(column: str, samples: Sequence[Any], data_type: DataType) -> lis
     found = [Leaf(Op.IS_NULL, column), Leaf(Op.IS_NOT_NULL, column)]
     if not samples:
         return found
-    low, middle, high = samples[0], samples[len(samples) // 2], samples[-1]
-    for value in (low, middle, high):
-        found += [Leaf(op, column, (value,)) for op in (Op.NE, Op.LT, Op.LE, Op.GT, Op.GE)]
+    low, quarter, middle, last_quarter, high = (samples[(len(samples) - 1) * number // 4] for number in range(5))
+    found += [Leaf(op, column, (middle,)) for op in (Op.NE, Op.LT, Op.GE)]
+    found += [Leaf(op, column, (low,)) for op in (Op.LT, Op.LE)] + [Leaf(op, column, (high,)) for op in (Op.GT, Op.GE)]
     some = tuple(samples[:: max(1, len(samples) // 5)])
     found += [Leaf(Op.IN, column, some), Leaf(Op.NOT_IN, column, some)]
-    quarter, last_quarter = samples[len(samples) // 4], samples[len(samples) * 3 // 4]
     found += [Leaf(op, column, (quarter, last_quarter)) for op in (Op.BETWEEN, Op.NOT_BETWEEN)]
     if data_type.root in CHARACTERS:
         for text in (middle, high):
