@@ -32,7 +32,7 @@ from maintainer.maintain.pick import Levels, restore
 from maintainer.maintain.unit import Rewrite, UnitOptions, Upgrade, drops_deletes, steps
 from maintainer.merge.order import Keys
 from maintainer.merge.sections import key_range
-from maintainer.merge.stream import BATCH_ROWS, EXPANSION, merge_runs, scan
+from maintainer.merge.stream import BATCH_ROWS, EXPANSION, key_batch_rows, merge_runs, scan
 from maintainer.merge.windows import Source
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, FileSource
@@ -178,7 +178,7 @@ class BucketCompaction:
     def _mark_older_versions(self, file: DataFileMeta, unit: CompactionUnit, levels: Levels) -> None:
         """What a level-0 file that stays as it is does to the files above the output level (spec 04 §6.2 "lookup, no rewrite")."""
         with self._lookup(unit, levels) as lookup:
-            for batch in self._read(file, self.key_names, BATCH_ROWS):
+            for batch in self._read(file, self.key_names, key_batch_rows(file, BATCH_ROWS)):
                 lookup.mark(Keys.of([batch.column(name) for name in self.key_names], self.key_types))
 
     def _lookup(self, unit: CompactionUnit, levels: Levels) -> PositionLookup:

@@ -27,6 +27,7 @@ from maintainer.errors import CorruptFile
 from maintainer.format import binary_row
 from maintainer.merge import order
 from maintainer.merge.order import Int64s, Keys
+from maintainer.merge.stream import key_batch_rows
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
 
@@ -216,7 +217,7 @@ class _LookupFile:
 
     def _read(self, file: DataFile, group: int) -> Iterator[tuple[int, Keys]]:
         last = self.last
-        for first, batch in file.batches(self.key_names, BATCH_ROWS, [group]):
+        for first, batch in file.batches(self.key_names, key_batch_rows(self.meta, BATCH_ROWS), [group]):
             keys = Keys.of([batch.column(name) for name in self.key_names], self.key_types)
             if not (last < keys.at(0) and keys.ascending()):
                 raise CorruptFile(f"a file of level {self.meta.level} is not in key order", path=self.meta.file_name)

@@ -14,6 +14,7 @@ from typing import Any
 
 from maintainer.merge.spilling import Sorting, Spill, copied
 from maintainer.merge.windows import Cursor, Merge, MergedWindow, Source, ages, keys_of, windows
+from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
 
 SHARE_OF_BUDGET = 6
@@ -23,6 +24,8 @@ SHARE_OF_OPEN_FILES = 4
 LEAST_FOR_OPEN_FILES = 64 << 20
 """Files that are open for reading may hold one part in four, or this, which is not of the budget."""
 BATCH_ROWS = 32 * 1024
+KEY_BATCH_BYTES = 16 << 20
+"""Of keys that are read without their rows."""
 LARGEST_BUFFER = 1 << 30
 """Arrow's string arrays cannot hold more than 2 GiB."""
 EXPANSION = 8
@@ -75,7 +78,7 @@ def scan(source: Source, key_names: Sequence[str], key_types: Sequence[DataType]
     ordered = True
     smallest: tuple[Any, ...] | None = None
     largest: tuple[Any, ...] | None = None
-    for batch in source.read(key_names, BATCH_ROWS):
+    for batch in source.read(key_names, key_batch_rows(source.file, BATCH_ROWS)):
         if not batch.num_rows:
             continue
         keys = keys_of(batch, key_names, key_types, source.file)
@@ -87,6 +90,11 @@ def scan(source: Source, key_names: Sequence[str], key_types: Sequence[DataType]
         smallest = first if smallest is None else min(smallest, first)
         largest = last if largest is None else max(largest, last)
     return Scan(ordered, smallest, largest)
+
+
+def key_batch_rows(file: DataFileMeta, most: int) -> int:
+    """Rows, at most so many, of a batch of nothing but keys, which are about as long as the smallest and the largest one."""
+    return max(1, min(most, KEY_BATCH_BYTES // max(len(file.min_key), len(file.max_key), 1)))
 
 
 def _too_many(runs: Sequence[Sequence[Source]], most: int) -> set[int]:

@@ -190,6 +190,20 @@ def test_scanning_sees_disorder_across_batches_and_repeated_keys(monkeypatch: py
     assert of(3, 9, 5, 1, 7) == Scan(False, (1,), (9,))
 
 
+def test_long_keys_are_read_in_small_batches() -> None:
+    def read(names: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        asked.append(batch_rows)
+        return original.read(names, batch_rows)
+
+    asked: list[int] = []
+    for width in (1, 20_000):
+        records = [Record((f"{at}".zfill(width),), 0, ADD, "") for at in range(3)]
+        original = source("flush", 0, records, types("STRING"))
+        assert scan(replace(original, read=read), ["k0"], types("STRING")).ordered
+    assert asked[0] == stream.BATCH_ROWS
+    assert asked[1] * 20_000 <= stream.KEY_BATCH_BYTES <= asked[1] * 21_000
+
+
 def test_a_scan_of_no_rows_finds_no_keys() -> None:
     empty = Source(file_meta("a"), lambda names, rows: iter([pa.record_batch({"k0": pa.array([], pa.int32())})]))
     assert scan(empty, ["k0"], INT) == Scan(True, None, None)
