@@ -32,6 +32,10 @@ METHODS = {
         "memory",
         "progress",
         "on_event",
+        "commit_interval",
+        "stop",
+        "spill",
+        "rewrite_append_bytes",
     ],
     "wait_for_coverage": ["ratio", "snapshot", "definition", "timeout"],
 }
