@@ -28,7 +28,7 @@ def log_events(configuration: Configuration, debug: bool = False, quiet: bool = 
     if configuration.log.format == "json":
         renderer = structlog.processors.JSONRenderer(default=str)
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0, sort_keys=False)
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
