@@ -62,7 +62,7 @@ def commit_results(store: TableStore, results: Sequence[Result]) -> CommitOutcom
         abort_all(stores, results, 0)
         raise
     outcome = replace(outcome, conflicts={**gone, **outcome.conflicts})
-    abort_all(stores, [result for result in results if result.message.bucket_key in outcome.conflicts], 0)
+    abort_all(stores, [result for result in results if result.message.bucket_key in outcome.abandoned], 0)
     return outcome
 
 

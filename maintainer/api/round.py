@@ -190,8 +190,8 @@ class Round:
         """Publish what waits and still fits; the files of everything else are deleted, unless it may have been published."""
         group, self._finished = self._finished, []
         outcome = self._outcome(group)
-        conflicting = [result for result in group if result.message.bucket_key in outcome.conflicts]
-        abort_all([self.store], conflicting, group[0].snapshot_id)
+        abandoned = [result for result in group if result.message.bucket_key in outcome.abandoned]
+        abort_all([self.store], abandoned, group[0].snapshot_id)
         self.account.committed(group, outcome)
         self._latest = self.committer.known_state or self._latest
         for snapshot in outcome.snapshots:

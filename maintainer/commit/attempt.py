@@ -55,8 +55,9 @@ class Attempts:
             raise
 
     def discard(self) -> None:
-        """Nothing of this commit was published, and nothing will be."""
+        """Nothing of what was prepared was published, and nothing will be."""
         self._delete_except(())
+        self._merged = None
 
     def lost(self) -> None:
         """The last attempt was certainly not published; what was merged for it may be of use to the next one."""

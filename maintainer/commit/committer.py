@@ -7,6 +7,9 @@ Invariants:
 * Data files and index files are never deleted here: who made them deletes them when he is told that they were not committed.
 * Manifests of an attempt are deleted only when the attempt certainly was not published.
 * While the outcome of a publish is unknown nothing else is attempted, for the work might be published twice.
+* Nothing is published on top of a snapshot that a writer who checks and then renames or copies (Java and pypaimon, except on HDFS) has
+  replaced: the one that an attempt was prepared on is compared once more, as the last thing before publishing. In the instant that is left
+  ours is not lost, but the snapshot of the other writer is.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from maintainer.commit.changes import BucketChange
 from maintainer.commit.conflicts import check_base, check_bucket_count, check_change
 from maintainer.commit.publish import Outcome, check_store, publish, verify_delay
 from maintainer.commit.strict_mode import StrictMode
-from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, UsageError
+from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, MissingFile, UsageError
 from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
@@ -55,6 +58,13 @@ class CommitOutcome:
 
     snapshots: tuple[Snapshot, ...] = ()
     conflicts: Mapping[BucketKey, str] = field(default_factory=dict)
+    replaced: frozenset[BucketKey] = frozenset()
+    """Of the conflicts: those that were published in a snapshot that was replaced. Whoever saw it may build on their files, so they stay."""
+
+    @property
+    def abandoned(self) -> frozenset[BucketKey]:
+        """The buckets whose files nobody can need any more."""
+        return frozenset(self.conflicts) - self.replaced
 
 
 Check = Callable[[TableState | None, TableSchema, Sequence[BucketChange]], Sequence[BucketChange]]
@@ -78,9 +88,9 @@ class Committer:
     def commit_results(self, results: Sequence[Result]) -> CommitOutcome:
         """One COMPACT snapshot with all buckets whose data changed, then one APPEND snapshot with those that only got index files.
 
-        A conflict drops only its bucket. The files of dropped buckets are the caller's to delete, and so are those of all buckets when a
-        `MaintainerError` other than `CommitStateUnknown` is raised: then nothing was published. After any other exception nothing may be
-        deleted.
+        A conflict drops only its bucket. The files of dropped buckets are the caller's to delete, unless they are `replaced`, and so are those
+        of all buckets when a `MaintainerError` other than `CommitStateUnknown` is raised: then nothing was published. After any other
+        exception nothing may be deleted.
         """
         kinds: dict[CommitKind, dict[BucketKey, BucketChange]] = {CommitKind.COMPACT: {}, CommitKind.APPEND: {}}
         schema = self._store.latest_schema()
@@ -94,10 +104,11 @@ class Committer:
                 raise UsageError(f"two results of one commit change bucket {change.bucket.bucket} of the same partition")
             kinds[kind][change.bucket] = change
         conflicts: dict[BucketKey, str] = {}
+        replaced: set[BucketKey] = set()
         snapshots: list[Snapshot] = []
         for kind, changes in kinds.items():
             try:
-                snapshot = self._commit_changes(kind, schema, list(changes.values()), conflicts)
+                snapshot = self._commit_changes(kind, schema, list(changes.values()), conflicts, replaced)
             except CommitStateUnknown:
                 raise
             except MaintainerError as error:
@@ -109,41 +120,44 @@ class Committer:
                 continue
             if snapshot is not None:
                 snapshots.append(snapshot)
-        return CommitOutcome(tuple(snapshots), conflicts)
+        return CommitOutcome(tuple(snapshots), conflicts, frozenset(replaced))
 
     def commit_append(self, messages: Sequence[CommitMessage], properties: Mapping[str, str] | None = None) -> Snapshot | None:
         """New files of a writer, as Java commits them: only the number of buckets is checked. None when there is nothing to commit."""
         schema = self._store.latest_schema()
         default = self._store.options(schema).bucket
         changes = [change_of.of_append(message, default) for message in messages]
-        return self._commit(CommitKind.APPEND, schema, [change for change in changes if not change.is_empty], _checked_appends, properties)
+        changes = [change for change in changes if not change.is_empty]
+        return self._commit(Attempts(self._store, schema, CommitKind.APPEND, self.user, properties), schema, changes, _checked_appends)
 
     def _commit_changes(
-        self, kind: CommitKind, schema: TableSchema, changes: Sequence[BucketChange], conflicts: dict[BucketKey, str]
-    ) -> Snapshot | None:
-        def check(state: TableState | None, of: TableSchema, wanted: Sequence[BucketChange]) -> list[BucketChange]:
-            return _fitting(self._store, state, of, wanted, conflicts)
-
-        try:
-            return self._commit(kind, schema, changes, check)
-        except _LostEveryRace as error:
-            conflicts.update({change.bucket: str(error) for change in changes if change.bucket not in conflicts})
-            return None
-
-    def _commit(
         self,
         kind: CommitKind,
         schema: TableSchema,
         changes: Sequence[BucketChange],
-        check: Check,
-        properties: Mapping[str, str] | None = None,
+        conflicts: dict[BucketKey, str],
+        replaced: set[BucketKey],
     ) -> Snapshot | None:
+        attempts = Attempts(self._store, schema, kind, self.user, None)
+
+        def check(state: TableState | None, of: TableSchema, wanted: Sequence[BucketChange]) -> list[BucketChange]:
+            return _fitting(self._store, state, of, wanted, conflicts)
+
+        try:
+            return self._commit(attempts, schema, changes, check)
+        except _LostEveryRace as error:
+            conflicts.update({change.bucket: str(error) for change in changes if change.bucket not in conflicts})
+            return None
+        finally:
+            if attempts.was_replaced:
+                replaced.update(change.bucket for change in changes if change.bucket in conflicts)
+
+    def _commit(self, attempts: Attempts, schema: TableSchema, changes: Sequence[BucketChange], check: Check) -> Snapshot | None:
         """The loop of spec 03 §8; None when no change is left to commit."""
         if not changes:
             return None
         with self._lock:
             store = self._store
-            attempts = Attempts(store, schema, kind, self.user, properties)
             try:
                 return self._attempt(attempts, store.options(schema), schema, changes, check)
             except MaintainerError as error:
@@ -168,12 +182,12 @@ class Committer:
             if not changes:
                 attempts.discard()
                 return None
-            snapshot = attempts.prepare(self.known_state, changes)
-            if self._publish(snapshot, attempts, options):
+            snapshot = self._prepared(attempts, changes)
+            if snapshot is not None and self._publish(snapshot, attempts, options):
                 kind, buckets = str(snapshot.commit_kind), len(changes)
                 log.info("commit.published", table=store.name, snapshot=snapshot.id, kind=kind, buckets=buckets, retries=retry)
                 return snapshot
-            log.info("commit.lost-race", table=store.name, snapshot=snapshot.id, retries=retry)
+            log.info("commit.lost-race", table=store.name, snapshot=None if snapshot is None else snapshot.id, retries=retry)
             if retry == options.commit_max_retries:
                 break
             if options.commit_timeout is not None and time.monotonic() - started > options.commit_timeout:
@@ -182,10 +196,22 @@ class Committer:
         attempts.discard()
         raise _LostEveryRace(f"{store.name}: other commits came first {retry + 1} times in {time.monotonic() - started:.1f} s; gave up")
 
+    def _prepared(self, attempts: Attempts, changes: Sequence[BucketChange]) -> Snapshot | None:
+        """The next snapshot; None when the one before it is not the latest any more, and has expired already."""
+        try:
+            return attempts.prepare(self.known_state, changes)
+        except MissingFile:
+            if self.known_state is None or self._store.latest_snapshot() == self.known_state.snapshot:
+                raise
+            return None
+
     def _publish(self, snapshot: Snapshot, attempts: Attempts, options: TableOptions) -> bool:
         """Whether the snapshot is the table's now. Where that cannot be learned, nothing is deleted."""
         waits = (retry_wait(options, retry) for retry in range(options.commit_max_retries))
         try:
+            if not options.single_writer and self._is_base_replaced():
+                attempts.lost()
+                return False
             delay = verify_delay(self._store, options)
             outcome = publish(self._store, snapshot, waits, delay, exclusive=not options.single_writer)
         except MaintainerError:
@@ -205,6 +231,18 @@ class Committer:
         attempts.won()
         self._strict_mode.published(snapshot)
         return True
+
+    def _is_base_replaced(self) -> bool:
+        """Whether the snapshot that the next one was prepared on is another one by now: then it must not become the next one's past."""
+        if self.known_state is None:
+            return False
+        base = self.known_state.snapshot
+        found = self._store.find_snapshot(base.id)
+        if found is not None and found != base:
+            log.error(
+                "commit.base-replaced", table=self._store.name, snapshot=base.id, lost_uuid=base.uuid, uuid=found.uuid, by=found.commit_user
+            )
+        return found != base
 
 
 class _LostEveryRace(CommitConflict):

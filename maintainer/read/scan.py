@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -20,7 +21,7 @@ from pyroaring import BitMap64
 from maintainer.data.arrow_types import value_schema
 from maintainer.data.deletions import read_deletions
 from maintainer.data.values import partition_json
-from maintainer.errors import MaintainerError, MissingFile, UsageError
+from maintainer.errors import MissingFile, UsageError
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DELETION_VECTORS
 from maintainer.model.predicate import Predicate, fields_of
@@ -34,7 +35,7 @@ from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
 from maintainer.read.plan import FilePlan, ScanPlan, plan_files
 from maintainer.read.rows import RowReader
 from maintainer.read.sql import parse_predicate
-from maintainer.table.state import load_state
+from maintainer.table.state import SnapshotExpired, is_leaving, load_state
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_live_files, check_readable, naming
 
@@ -98,8 +99,9 @@ class Scan:
         self._checked(schema)
         if snapshot is None:
             return ScanPlan(None, schema, predicate, ())
-        state = load_state(self.store, snapshot, schema=schema)
-        return ScanPlan(snapshot, schema, predicate, plan_files(self.store, state, predicate, self.use_index))
+        with self._expiring(snapshot):
+            state = load_state(self.store, snapshot, schema=schema)
+            return ScanPlan(snapshot, schema, predicate, plan_files(self.store, state, predicate, self.use_index))
 
     def explain(self) -> Explanation:
         """Per file, whether it is pruned, narrowed by an index, or read raw, and why."""
@@ -201,17 +203,23 @@ class Scan:
                 return
 
     def _unordered(self, plan: ScanPlan, reader: RowReader) -> Iterator[pa.RecordBatch]:
-        try:
+        assert plan.snapshot is not None
+        with self._expiring(plan.snapshot):
             for _, files in groupby(plan.to_read, key=lambda file: file.bucket.key):
                 deleted: dict[str, BitMap64] | None = None
                 for file in files:
                     if deleted is None:
                         deleted = _deletions(self.store, file.bucket)
                     yield from reader.read(file, deleted.get(file.file.file_name))
+
+    @contextmanager
+    def _expiring(self, snapshot: Snapshot) -> Iterator[None]:
+        """A file that is missing is no damage when the snapshot goes away."""
+        try:
+            yield
         except MissingFile as error:
-            assert plan.snapshot is not None
-            if self.tag is None and self.store.find_snapshot(plan.snapshot.id) is None:
-                raise MaintainerError(f"{self.store.name}: snapshot {plan.snapshot.id} expired while it was read; try again") from error
+            if self.tag is None and is_leaving(self.store, snapshot):
+                raise SnapshotExpired(f"{self.store.name}: snapshot {snapshot.id} expired while it was read; try again") from error
             raise
 
 

@@ -10,6 +10,7 @@ any more. So the deltas must stand in the snapshot's base list; they do not when
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,10 @@ from maintainer.table.store import TableStore
 
 MAX_STEPS = 100
 """Deltas that are applied one after the other before reading the whole state is taken to be cheaper."""
+TRIES = 10
+"""Snapshots in a row that may expire while they are read, before the latest one is given up."""
+LEAVING_SECONDS = 5.0
+"""How long an expiring snapshot may still be there when its first file is gone."""
 
 
 class SnapshotExpired(MaintainerError):
@@ -77,16 +82,17 @@ def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | Non
 
 def load_latest(store: TableStore, previous: TableState | None = None, schema: TableSchema | None = None) -> TableState | None:
     """The state of the latest snapshot, None when there is none. One that expires while it is read is not the latest any more."""
-    for last_try in (False, False, True):
+    for _ in range(TRIES):
         snapshot = store.latest_snapshot()
         if snapshot is None:
-            break
+            return None
         try:
             return load_state(store, snapshot, previous, schema)
-        except MaintainerError:
-            if last_try or store.latest_snapshot() == snapshot:
+        except MaintainerError as error:
+            if store.latest_snapshot() == snapshot:
                 raise
-    return None
+            failure = error
+    raise SnapshotExpired(f"{store.name}: snapshots expire faster than the latest one can be read, {TRIES} times in a row") from failure
 
 
 _Indexes = tuple[IndexFileMeta | None, tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]
@@ -179,6 +185,22 @@ def _index_files(store: TableStore, snapshot: Snapshot, primary_key_table: bool)
 def is_gone(store: TableStore, snapshot: Snapshot) -> bool:
     """Whether a snapshot expired or was replaced, so that its files may be gone, too; a tag keeps them."""
     return store.find_snapshot(snapshot.id) != snapshot and not _is_tagged(store, snapshot)
+
+
+def is_leaving(store: TableStore, snapshot: Snapshot) -> bool:
+    """Whether a file of a snapshot may be missing because the snapshot expires or was replaced.
+
+    Files go before the snapshot that names them does, in Java those of many snapshots before the first of these; so it is given some time to
+    go. But never do those of the latest snapshot go, or of one that has a tag.
+    """
+    deadline = time.monotonic() + LEAVING_SECONDS
+    if _is_tagged(store, snapshot):
+        return False
+    while store.find_snapshot(snapshot.id) == snapshot:
+        if time.monotonic() >= deadline or store.latest_snapshot() == snapshot:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _is_tagged(store: TableStore, snapshot: Snapshot) -> bool:

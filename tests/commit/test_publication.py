@@ -10,13 +10,17 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from maintainer.commit.attempt import Attempts
 from maintainer.commit.committer import Committer, retry_wait
 from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, StorageError
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import EMPTY_ROW
+from maintainer.model.snapshot import Snapshot
 from maintainer.storage.storage import OutcomeUnknown
 from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore, open_store
@@ -286,6 +290,7 @@ def test_what_others_built_on_a_replaced_snapshot_keeps_its_files(store: TableSt
     else:
         outcome = commit(slow, result(store, [FIRST], [OUTPUT]))
         assert "out.parquet to level 5, which is there already" in next(iter(outcome.conflicts.values()))
+        assert outcome.replaced == set(outcome.conflicts) and not outcome.abandoned
     expected = {("mine.parquet", 0): 1, ("first.parquet", 0): 1} if appends else {("out.parquet", 5): 1}
     assert names(bucket(store).files) == {**expected, ("next.parquet", 0): 1}
     assert referenced(store) <= files_below(store)
@@ -305,6 +310,60 @@ def test_giving_up_after_a_replaced_snapshot_is_an_unknown_outcome(tmp_path: Pat
     storage.after = replace_ours
     with pytest.raises(CommitStateUnknown, match=r"another writer replaced it, and now: .* gave up"):
         append(slow, file_meta("mine.parquet"))
+
+
+def test_a_conflict_after_a_replaced_snapshot_deletes_nothing(store: TableStore) -> None:
+    """Whoever saw ours may be about to publish what builds on it."""
+    slow, storage = faulty(store)
+
+    def replace_ours(request: str, path: str) -> None:
+        storage.after = lambda request, path: None
+        os.unlink(f"{store.uri}/{path}")
+        commit(store, result(store, [FIRST], [file_meta("theirs.parquet", 5)]))
+
+    storage.after = replace_ours
+    outcome = commit(slow, result(store, [FIRST], [OUTPUT]))
+    assert "first.parquet of level 0" in next(iter(outcome.conflicts.values()))
+    assert outcome.replaced == set(outcome.conflicts) and not outcome.abandoned
+
+
+def test_nothing_is_built_on_a_snapshot_that_is_replaced_while_the_next_one_is_prepared(store: TableStore) -> None:
+    append(store, file_meta("lost.parquet"))
+    lost = latest(store)
+    slow, storage = faulty(store)
+
+    def replace_theirs(request: str, path: str) -> None:
+        if request == "write":
+            storage.before = lambda request, path: None
+            os.unlink(f"{store.uri}/{store.snapshot_path(2)}")
+            append(store, file_meta("theirs.parquet"))
+
+    storage.before = replace_theirs
+    with capture_logs() as events:
+        assert append(slow, file_meta("mine.parquet")).id == 3
+    assert set(names(bucket(store).files)) == {("first.parquet", 0), ("theirs.parquet", 0), ("mine.parquet", 0)}
+    (alarm,) = [event for event in events if event["event"] == "commit.base-replaced"]
+    assert (alarm["log_level"], alarm["snapshot"], alarm["lost_uuid"]) == ("error", 2, lost.uuid)
+    assert referenced(store) <= files_below(store)
+
+
+def test_manifests_that_expire_while_an_attempt_is_prepared_are_a_lost_race(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare, expired = Attempts.prepare, []
+
+    def prepare_too_late(self: Attempts, *arguments: Any) -> Snapshot:
+        if not expired:
+            expired.append(1)
+            append(store, file_meta("winner.parquet"))
+            raise MissingFile("a manifest of snapshot 1")
+        return prepare(self, *arguments)
+
+    slow = TableStore(store.storage)
+    monkeypatch.setattr(Attempts, "prepare", lambda self, *arguments: (prepare_too_late if self._store is slow else prepare)(self, *arguments))
+    assert append(slow, file_meta("mine.parquet")).id == 3
+    assert files_below(store) == referenced(store)
+    monkeypatch.setattr(Attempts, "prepare", lambda *arguments: (_ for _ in ()).throw(MissingFile("a manifest of the latest one")))
+    with pytest.raises(MissingFile, match="of the latest one"):
+        append(slow, file_meta("more.parquet"))
 
 
 MERGING = {"manifest.merge-min-count": "3", "manifest.target-file-size": "6 kb", "manifest.full-compaction-threshold-size": "8 kb"}
@@ -339,6 +398,7 @@ import sys
 from maintainer.commit.committer import Committer
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import EMPTY_ROW
+from maintainer.model.snapshot import Snapshot
 from maintainer.table.store import open_store
 from tests.support.builders import file_meta
 committer = Committer(open_store(sys.argv[1]))

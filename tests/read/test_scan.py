@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,17 @@ from structlog.testing import capture_logs
 import maintainer.read.rows as rows_module
 from maintainer.data.reader import DataFile
 from maintainer.errors import CorruptFile, MissingFile, Unsupported, UsageError
+from maintainer.format import snapshot_json
 from maintainer.model.files import BucketKey, FileSource
 from maintainer.read.expression import col
 from maintainer.read.plan import INDEXED, PRUNED, RAW
 from maintainer.read.scan import Scan
+from maintainer.table.state import SnapshotExpired
+from maintainer.table.store import open_store
 from tests.support.builders import schema, type_
 from tests.support.built_tables import ONLY_BUCKET, BuiltTable
 from tests.support.evolve import retype_column
+from tests.support.small_table import SmallTable
 
 OPTIONS = {"bucket": "1", "deletion-vectors.enabled": "true", "pk-btree.index.columns": "a", "pk-bitmap.index.columns": "s"}
 SCHEMA = schema({"id": "INT", "a": "INT", "s": "STRING", "x": "DOUBLE"}, options=OPTIONS)
@@ -467,3 +473,25 @@ def test_patterns_of_one_column_are_told_apart(table: BuiltTable) -> None:
     scan = Scan(table.store, " OR ".join(f"s LIKE '{pattern}'" for pattern in patterns))
     assert INDEXED in {file.decision for file in scan.explain().files}
     assert ids(scan) == [i for i in VISIBLE if i % 4 == 0]
+
+
+@pytest.mark.parametrize("kind", ["data file", "manifest"])
+def test_files_of_an_expiring_snapshot_are_no_damage(tmp_path: Path, kind: str) -> None:
+    """Its files go before it does; so one that is missing is waited for to be explained."""
+    table = SmallTable(tmp_path)
+    table.write({key: key for key in range(10)})
+    table.maintain()
+    old = table.store.snapshot(2)
+    path = (
+        Path(table.path, "bucket-0", table.file(5).file_name) if kind == "data file" else Path(table.path, "manifest", old.base_manifest_list)
+    )
+    scan = Scan(open_store(table.path), snapshot_id=2)
+    path.unlink()
+    with pytest.raises(MissingFile):  # of the latest snapshot
+        scan.to_arrow()
+    Path(table.path, "snapshot", "snapshot-3").write_text(snapshot_json.encode(replace(old, id=3, uuid="next")).decode())
+    timer = threading.Timer(0.2, Path(table.path, "snapshot", "snapshot-2").unlink)
+    timer.start()
+    with pytest.raises(SnapshotExpired, match="snapshot 2 expired while it was read"):
+        scan.to_arrow()
+    timer.join()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +11,14 @@ from typing import Any
 
 import pytest
 
+import maintainer.table.state as state_module
 from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, Unsupported
 from maintainer.format import index_manifest, manifest, snapshot_json
 from maintainer.model.files import EMPTY_ROW, BucketKey, FileKind, GlobalIndexMeta, IndexFileMeta
 from maintainer.model.snapshot import Snapshot
 from maintainer.table import manifests
 from maintainer.table.manifests import merge_into
-from maintainer.table.state import load_state
+from maintainer.table.state import TRIES, SnapshotExpired, TableState, is_leaving, load_latest, load_state
 from maintainer.table.store import TableStore
 from tests.support.builders import deletion_file, entry, file_meta, index_entry, payload, row
 from tests.support.metadata_tables import append, bucket, commit, empty_table, group, latest, names, result, state
@@ -313,3 +316,44 @@ def test_merging_keeps_what_it_cannot_match() -> None:
 def test_an_unused_snapshot_field_survives(store: TableStore) -> None:
     snapshot: Snapshot = replace(latest(store), extra={"futureField": [1, 2]})
     assert snapshot_json.decode(snapshot_json.encode(snapshot)).extra == {"futureField": [1, 2]}
+
+
+@pytest.mark.parametrize("times", [TRIES - 1, TRIES])
+def test_the_latest_state_where_each_snapshot_expires_while_it_is_read(store: TableStore, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    read: list[int] = []
+
+    def expiring(store: TableStore, snapshot: Snapshot, *more: Any) -> TableState:
+        read.append(snapshot.id)
+        if len(read) <= times:
+            following = replace(snapshot, id=snapshot.id + 1)
+            store.storage.replace(store.snapshot_path(following.id), snapshot_json.encode(following))
+            raise MissingFile("a manifest")
+        return load_state(store, snapshot, *more)
+
+    monkeypatch.setattr(state_module, "load_state", expiring)
+    if times < TRIES:
+        found = load_latest(store)
+        assert found is not None and found.snapshot.id == 3 + times
+    else:
+        with pytest.raises(SnapshotExpired, match="faster than the latest one can be read"):
+            load_latest(store)
+
+
+class TestLeaving:
+    def test_the_latest_snapshot_stays_and_so_does_one_with_a_tag(self, store: TableStore) -> None:
+        assert not is_leaving(store, latest(store))
+        store.storage.replace("tag/tag-kept", store.storage.read("snapshot/snapshot-1"))
+        started = time.monotonic()
+        assert not is_leaving(store, store.snapshot(1))
+        assert time.monotonic() - started < 1
+
+    def test_it_is_waited_for(self, store: TableStore) -> None:
+        first = store.snapshot(1)
+        timer = threading.Timer(0.2, lambda: store.storage.delete("snapshot/snapshot-1"))
+        timer.start()
+        assert is_leaving(store, first)
+        timer.join()
+
+    def test_but_not_for_ever(self, store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(state_module, "LEAVING_SECONDS", 0.1)
+        assert not is_leaving(store, store.snapshot(1))
