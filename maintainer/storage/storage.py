@@ -134,7 +134,7 @@ class Storage(ABC):
         except FileExistsError as error:
             raise StorageError(f"{self.display(path)}: there is such a file already, and files are never replaced") from error
         except OSError as error:
-            if isinstance(error, FileNotFoundError | NotADirectoryError) and doing not in MAKING:
+            if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) and doing not in MAKING:
                 raise MissingFile(f"{self.display(path)}: there is no such file") from error
             raise StorageError(f"{self.display(path)}: cannot {doing}: {error.strerror or error}") from error
 

@@ -7,6 +7,7 @@ environment that `MAINTAINER_TEST_MOTO` names, or of `.venv-s3`. A bucket of its
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import functools
 import importlib.util
@@ -145,9 +146,9 @@ def _hooked_class() -> Any:
 
             async def call(**parameters: Any) -> Any:
                 self._filesystem.requests.append((name, parameters.get("Key", parameters.get("Prefix", ""))))
-                self._filesystem.before(name, parameters)
+                await asyncio.to_thread(self._filesystem.before, name, parameters)  # a hook may use the same loop
                 answer = await method(**parameters)
-                self._filesystem.after(name, parameters)
+                await asyncio.to_thread(self._filesystem.after, name, parameters)
                 return answer
 
             call.__name__ = name
