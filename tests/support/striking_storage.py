@@ -190,7 +190,7 @@ def named_by(store: TableStore, snapshot: Snapshot) -> set[str]:
     for bucket in load_state(store, snapshot).buckets.values():
         named |= {store.layout.data_file_path(bucket.partition, bucket.bucket, file) for file in bucket.files}
         index = (*bucket.payloads, *bucket.other_index_files, *filter(None, [bucket.deletion_file]))
-        named |= {store.layout.index_file_path(file) for file in index}
+        named |= {store.layout.index_file_path(file, bucket.partition, bucket.bucket) for file in index}
     return named
 
 

@@ -181,6 +181,8 @@ class _Run:
             following = self._next_snapshot_of(entry)
             if following is not None:
                 found.append(following)
+            elif entry.name in {each.name for each in self.store.consumers()}:
+                raise self._hidden(f"consumer {entry.name}")
         return found
 
     def _next_snapshot_of(self, consumer: Entry) -> int | None:
@@ -198,7 +200,7 @@ class _Run:
             if tag is not None:
                 tags.append(tag)
             elif name in store.tag_names():
-                raise StorageError(f"{store.name}: tag {name} is listed, but the store says that there is no such file; try again")
+                raise self._hidden(f"tag {name}")
         return tuple(tags)
 
     def _branches(self) -> list[Branch]:
@@ -207,6 +209,9 @@ class _Run:
             snapshots = filter(None, self.workers.map(other.find_snapshot, other.snapshot_ids()))
             found.append(Branch(other, tuple(snapshots), self._tags(other)))
         return found
+
+    def _hidden(self, what: str) -> StorageError:
+        return StorageError(f"{self.store.name}: {what} is listed, but the store says that there is no such file; try again")
 
     # deleting
 
