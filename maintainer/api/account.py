@@ -38,6 +38,8 @@ class PassReport(Entry):
     """Groups that could not be built; their levels stay uncovered."""
     rewritten_append_bytes: int = 0
     """Of APPEND files above level 0 that were rewritten where they were, committed or not: what `rewrite_append_bytes` limits."""
+    complete: bool = True
+    """False: there may be more to do at once, for the pass was told to stop, lost to others, failed, or did not keep up with a writer."""
 
 
 class Account:
@@ -82,7 +84,7 @@ class Account:
         """Why there was something to do."""
         return _few(self._reasons)
 
-    def report(self, outcome: str, reason: str | None) -> PassReport:
+    def report(self, outcome: str, reason: str | None, complete: bool) -> PassReport:
         return PassReport(
             table=self.table,
             snapshot_before=self.snapshot_before,
@@ -98,6 +100,7 @@ class Account:
             seconds=round(time.monotonic() - self.started, 3),
             failures=tuple(self.failures.values()),
             rewritten_append_bytes=self.rewritten_append_bytes,
+            complete=complete,
         )
 
 

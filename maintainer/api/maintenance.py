@@ -130,16 +130,15 @@ class _Pass:
 
     def run(self, terms: Terms) -> PassReport:
         try:
-            outcome, reason = self._rounds(terms)
+            report = self._rounds(terms)
         except BaseException as error:
-            self.event("pass.finished", **self.account.report("failed", str(error) or type(error).__name__).to_dict())
+            self.event("pass.finished", **self.account.report("failed", str(error) or type(error).__name__, complete=False).to_dict())
             raise
-        report = self.account.report(outcome, reason)
         self.event("pass.finished", **report.to_dict())
         return report
 
-    def _rounds(self, terms: Terms) -> tuple[str, str | None]:
-        """Plan and work until nothing is left; the outcome, and the reason for it."""
+    def _rounds(self, terms: Terms) -> PassReport:
+        """Plan and work until nothing is left."""
         account = self.account
         schema, state = _load(self.store, None)
         account.snapshot_before = None if state is None else state.snapshot.id
@@ -159,7 +158,7 @@ class _Pass:
             progressed = account.steps > steps
             lost = lost + 1 if conflicts and not progressed else 0
             if lost > MOST_CONFLICTS:
-                return "conflict", next(iter(conflicts.values()))
+                return account.report("conflict", next(iter(conflicts.values())), complete=False)
             if not conflicts and not (self.repeat and progressed):
                 return self._ended()
             if conflicts:
@@ -167,11 +166,11 @@ class _Pass:
             schema, state = _load(self.store, state)
         return self._ended(early=f"{account.reasons()}; what has come since is left for the next pass")
 
-    def _ended(self, idle: str | None = None, early: str | None = None) -> tuple[str, str | None]:
-        """Outcome and reason: `idle` is why there was nothing to do, `early` why the pass ends although there is."""
+    def _ended(self, idle: str | None = None, early: str | None = None) -> PassReport:
+        """`idle` is why there was nothing to do, `early` why the pass ends although there may be."""
         if self.account.snapshot_after is None:
-            return "nothing", early or idle
-        return "committed", early or self.account.reasons()
+            return self.account.report("nothing", early or idle, complete=early is None)
+        return self.account.report("committed", early or self.account.reasons(), complete=early is None)
 
     def _plan(self, state: TableState | None, schema: TableSchema) -> Plan:
         account, most = self.account, self.request.rewrite_append_bytes

@@ -113,7 +113,7 @@ def _failure(name: str, error: Exception, told: Mapping[str, Entry], discovered:
     if discovered and isinstance(error, Unsupported | NotATable) and "pass.planned" not in told:
         return {**PassReport(name, None, None, "nothing", message).to_dict(), "expired": None}, 0
     complain(message)
-    entry = told.get("pass.finished") or PassReport(name, None, None, "failed").to_dict()
+    entry = told.get("pass.finished") or PassReport(name, None, None, "failed", complete=False).to_dict()
     return {**entry, "reason": message, "expired": None}, code
 
 

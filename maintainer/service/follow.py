@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from maintainer.api.account import PassReport
-from maintainer.api.maintenance import STOPPED
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported
 from maintainer.service.discovery import ConfiguredTable
@@ -240,7 +239,7 @@ class Follower:
 
     def _next_pass(self, report: PassReport, allowed: int) -> float | None:
         """When a pass is needed even if nothing changes."""
-        if report.outcome == "conflict" or report.reason == STOPPED:
+        if not report.complete:
             return time.monotonic()
         if report.rewritten_append_bytes or not allowed:  # there may be more than could be afforded
             return time.monotonic() + max(self._workshop.poll_interval, self._rewrites.seconds_to_grant())

@@ -425,7 +425,7 @@ class TestStop:
         stop = threading.Event()
         watched, before = Watched(lambda count: stop.set() if count == 3 else None), latest(table)
         report = table.maintain(stop=stop, on_event=watched)
-        assert (report.outcome, report.reason) == ("committed", "stopped")
+        assert (report.outcome, report.reason, report.complete) == ("committed", "stopped", False)
         assert (report.snapshot_after, report.input_files) == (before + 1, 3)
         assert len(waiting(table)) == BUCKETS - 3
         assert watched.count("work.started") == 4

@@ -274,7 +274,9 @@ class TestConflicts:
         table = SmallTable(tmp_path)
         table.write({0: 0})
         calls = interrupted(monkeypatch, lambda call: table.write({call: call}))
-        assert table.maintain().outcome == "committed"
+        report = table.maintain()
+        assert (report.outcome, report.complete) == ("committed", False)
+        assert report.reason is not None and report.reason.endswith("what has come since is left for the next pass")
         assert len(calls) == MOST_ROUNDS
 
     def test_a_bucket_that_somebody_else_compacted_is_planned_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +313,7 @@ class TestConflicts:
         with monkeypatch.context() as patch:
             patch.setattr(Committer, "commit_results", lose)
             report = table.maintain()
-        assert (report.outcome, report.reason) == ("conflict", "somebody was faster")
+        assert (report.outcome, report.reason, report.complete) == ("conflict", "somebody was faster", False)
         assert everything(table) == before
         assert MOST_CONFLICTS > 1
         table.maintain()

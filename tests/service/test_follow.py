@@ -92,7 +92,7 @@ def test_a_pass_gets_what_the_daemon_has(table: SmallTable, monkeypatch: pytest.
 
 def test_a_conflict_is_no_failure_and_tried_again_at_the_next_turn(table: SmallTable, monkeypatch: pytest.MonkeyPatch, events: list[Any]):
     errors = [CommitConflict("too late"), CommitStateUnknown("no answer")]
-    asked = answering(monkeypatch, lambda request: report("conflict", reason="faster"), *errors)
+    asked = answering(monkeypatch, lambda request: report("conflict", reason="faster", complete=False), *errors)
     follows = follower(table)
     for expected in (1, 2, 3, 4, 4):
         assert follows.turn() is None
@@ -102,7 +102,7 @@ def test_a_conflict_is_no_failure_and_tried_again_at_the_next_turn(table: SmallT
 
 
 def test_a_pass_that_was_stopped_is_not_the_last_one(table: SmallTable, monkeypatch: pytest.MonkeyPatch):
-    asked = answering(monkeypatch, lambda request: report(reason="stopped"))
+    asked = answering(monkeypatch, lambda request: report(reason="stopped", complete=False))
     follows = follower(table)
     follows.turn()
     follows.turn()
