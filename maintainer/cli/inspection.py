@@ -60,13 +60,16 @@ def verify(
 
 def doctor(call: Invocation, table: TableName) -> None:
     """Whether this table can be maintained, and what should be set."""
-    from maintainer.errors import CorruptFile, CorruptTable, Unsupported
+    from maintainer.errors import CorruptFile, CorruptTable, Unsupported, UsageError
     from maintainer.inspect.diagnosis import unopenable
 
     try:
         found = call.open(table).doctor()
-    except (CorruptFile, CorruptTable, Unsupported) as error:
-        found = unopenable(table, error)
+    except (CorruptFile, CorruptTable, Unsupported, UsageError) as error:
+        why = unopenable(table, call.warehouse or table, error)
+        if why is None:
+            raise
+        found = why
     call.output.document("doctor", found.to_dict())
 
 

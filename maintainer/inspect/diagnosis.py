@@ -8,9 +8,11 @@ info     good to know
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
-from maintainer.errors import MaintainerError
+from maintainer.errors import MaintainerError, UsageError
 from maintainer.model.report import Entry, Report
+from maintainer.storage import schemes
 
 ERROR = "error"
 WARNING = "warning"
@@ -45,8 +47,19 @@ class Diagnosis(Report):
         return cls(table, not any(finding.severity == ERROR for finding in ordered), tuple(ordered))
 
 
-def unopenable(table: str, error: MaintainerError) -> Diagnosis:
-    """Of a table that cannot even be opened."""
-    return Diagnosis.of(
-        table, [Finding(ERROR, "the table cannot be opened", str(error), "see the reason: without it nothing else can be told")]
-    )
+def unopenable(table: str, uri: str, error: MaintainerError) -> Diagnosis | None:
+    """Of a table that cannot even be opened; None when that is the caller's mistake."""
+    found = _missing_library(uri)
+    if found is None and not isinstance(error, UsageError):
+        found = Finding(ERROR, "the table cannot be opened", str(error), "see the reason; nothing else can be told before that")
+    return None if found is None else Diagnosis.of(table, [found])
+
+
+def _missing_library(uri: str) -> Finding | None:
+    """What is to be installed for this kind of URI."""
+    scheme = schemes.library_scheme(uri.partition(":")[0].lower())
+    known = schemes.TRUSTED.get(scheme)
+    if known is None or find_spec(known.library) is not None:
+        return None
+    why = f"tables at {scheme}: URIs are read and written through it"
+    return Finding(ERROR, f"{known.library} is not installed", why, schemes.install_hint(scheme))

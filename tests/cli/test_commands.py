@@ -368,6 +368,13 @@ class TestInspection:
         assert found["fit"] is False
         assert "schema-1" in found["findings"][0]["why"]
 
+    def test_a_doctor_names_the_library_that_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("maintainer.inspect.diagnosis.find_spec", lambda _: None)
+        monkeypatch.setattr("maintainer.storage.remote._open", _no_library)
+        (found,) = ok("doctor", "gs://bucket/t")["findings"]
+        assert (found["severity"], found["what"]) == ("error", "gcsfs is not installed")
+        assert found["do"] == "pip install 'paimon-maintainer[gcs]'"
+
     def test_wait(self, busy: Path) -> None:
         late = run("wait", busy, "--timeout", "0", "--json")
         assert late.exit_code == 1
@@ -383,6 +390,10 @@ class TestInspection:
         assert result.exit_code == 6
         assert json.loads(result.stdout)["problems"]
         assert "data-file" in run("verify", busy).stdout
+
+
+def _no_library(*_: Any) -> Any:
+    raise maintainer.UsageError("the library is not installed")
 
 
 class TestErrors:
