@@ -42,6 +42,8 @@ LOOK_SECONDS = 2.0
 """How long turns may take to end that only read: nothing is lost with them."""
 STALL_SECONDS = 600.0
 """A turn that gives no sign of life for so long hangs in its store."""
+CLOCK_SECONDS = 2.0
+"""By so much the clock must have been set back to matter."""
 MOST_SPREAD = 60.0
 """Seconds over which the first turns are spread, at most."""
 JITTER = 0.1
@@ -65,7 +67,7 @@ class Daemon:
             budget=MemoryBudget(self._memory),
             spill=Spill(configuration.spill.directory, configuration.spill.limit),
             stop=self._stop,
-            tables=lambda: len(self._followers),
+            tables=lambda: sum(not follower.is_failing for follower in self._all()),
         )
         defaults = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
         self._scheduler = BackgroundScheduler(timezone=UTC, job_defaults=defaults)
@@ -73,12 +75,14 @@ class Daemon:
             _Listing(warehouse, f"warehouse {number}", configuration.poll_interval) for number, warehouse in enumerate(configuration.warehouses)
         ]
         self._stalled: set[Follower] = set()
+        self._clock_offset = _clock_offset()
 
     def run(self, signals: Signals) -> int:
         """Works until a signal comes; the exit code. Turns that did not end in time are left behind (`is_abandoned`)."""
         self._start()
         while (reason := signals.wait(1.0)) is None:
             self._look_for_stalls()
+            self._follow_the_clock()
         self._end(reason)
         return 0
 
@@ -135,6 +139,15 @@ class Daemon:
             )
             follower.surrender()
         self._stalled = silent
+
+    def _follow_the_clock(self) -> None:
+        """The scheduler goes by the time of day: when that is set back, nothing would be due for as long."""
+        offset = _clock_offset()
+        if offset < self._clock_offset - CLOCK_SECONDS:
+            log.warning("clock.set-back", seconds=round(self._clock_offset - offset))
+            for job in self._scheduler.get_jobs():
+                self._postpone(job.id, random.uniform(0, min(self._configuration.poll_interval, MOST_SPREAD)))
+        self._clock_offset = offset
 
     # tables
 
@@ -231,6 +244,11 @@ class Daemon:
 
         with suppress(JobLookupError):  # forgotten meanwhile
             self._scheduler.modify_job(job, next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
+
+
+def _clock_offset() -> float:
+    """How far the time of day is before the time that only goes on."""
+    return time.time() - time.monotonic()
 
 
 class _Listing:

@@ -22,7 +22,7 @@ import structlog
 
 from maintainer.api.account import PassReport
 from maintainer.data.spill import Spill
-from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported
+from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported, UsageError
 from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.lease import Lease, MemoryBudget
 from maintainer.service.rewrites import RewriteAccount
@@ -44,7 +44,7 @@ EXPIRE_EVERY = 600.0
 MOST_KEPT = KEPT_ENTRIES
 """Entries of manifests that are kept over all tables; a single table keeps no more by itself."""
 
-_ONCE = (CorruptTable.exit_code, Unsupported.exit_code)
+_ONCE = (UsageError.exit_code, CorruptTable.exit_code, Unsupported.exit_code)
 """Exit codes of states that last: they are told of once."""
 _ADVICE = (
     "Other writers of this table should commit where overwriting is impossible: through a REST catalog or a Hive or JDBC lock, on S3 behind a "
@@ -66,7 +66,7 @@ class Workshop:
     spill: Spill
     stop: threading.Event
     tables: Callable[[], int]
-    """How many tables there are."""
+    """How many tables share the budget."""
     kept: KeptMetadata = field(default_factory=lambda: KeptMetadata())
 
 
@@ -133,6 +133,7 @@ class Follower:
         self._told: object = None
         self._lease: Lease | None = None
         self._writing = False
+        self._waiting = False
         self._sign: float | None = None
         """When the running turn last gave a sign of life; None: no turn runs."""
 
@@ -141,14 +142,19 @@ class Follower:
         return self._sign is not None
 
     @property
+    def is_failing(self) -> bool:
+        """Whether the last turn did not do what it should."""
+        return self._told is not None
+
+    @property
     def is_writing(self) -> bool:
         """Whether the running turn has begun what should come to its end: a pass or an expiry."""
         return self._writing
 
     def silent_for(self) -> float:
-        """Seconds since the running turn gave a sign of life; 0 when no turn runs."""
+        """Seconds since the running turn gave a sign of life; 0 when no turn runs, or it waits for memory."""
         sign = self._sign
-        return 0.0 if sign is None else time.monotonic() - sign
+        return 0.0 if sign is None or self._waiting else time.monotonic() - sign
 
     @property
     def kept(self) -> int:
@@ -214,7 +220,9 @@ class Follower:
             table.store.storage.prove_exclusive_create()
         budget = self._workshop.budget
         allowed = self._rewrites.grant(options.rewrite_append_budget)
+        self._waiting = True
         with budget.lease(budget.share(self._workshop.tables()), self._workshop.stop) as lease:
+            self._waiting = False
             if lease is None:
                 return
             self._lease, self._writing = lease, True
@@ -259,7 +267,7 @@ class Follower:
             if not table.store.options().expire:
                 return
             self._writing = True
-            expiry = table.expire()
+            expiry = table.expire(progress=lambda count: self._alive())
         except Exception as error:
             if str(error) != self._expiry_told:
                 self._expiry_told = str(error)

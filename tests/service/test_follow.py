@@ -20,6 +20,7 @@ from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, S
 from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.follow import EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, KeptMetadata, Workshop
 from maintainer.service.lease import MemoryBudget
+from tests.support.daemons import eventually
 from tests.support.small_table import SmallTable
 from tests.support.warehouses import some_rows, table_in
 
@@ -263,8 +264,14 @@ def test_a_turn_that_hangs_gives_its_memory_to_others(table: SmallTable, tmp_pat
     assert stuck.is_running
     assert stuck.is_writing
     assert stuck.silent_for() > 0
+    waits = threading.Thread(target=other.turn)
+    waits.start()
+    eventually(lambda: len(shop.budget._waiting) == 1)
+    assert other.is_running
+    assert other.silent_for() == 0  # it hangs in nothing
     stuck.surrender()
-    assert other.turn() is None
+    waits.join(30)
+    assert not other.is_running
     released.set()
     thread.join(30)
     assert not stuck.is_running
