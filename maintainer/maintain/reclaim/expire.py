@@ -26,14 +26,15 @@ from maintainer.maintain.reclaim.workers import THREADS, Workers
 from maintainer.model.report import Report
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.storage import Entry
+from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
 
 log = structlog.get_logger(__name__)
 
 Progress = Callable[[int], None]
 
-AHEAD = 64
-"""Snapshots that are read at once."""
+MOST_AHEAD = 64
+"""Snapshots that are read at once. Often the first one is too young to go, so it is read alone, and then ever more."""
 MOST_GAPS = 1000
 """Missing snapshots that are asked for before the listing is believed."""
 LOOKS = 1.0
@@ -72,16 +73,16 @@ def expire(
     threads: int = THREADS,
 ) -> Expiry:
     """Expire the snapshots of a table that its options, or these values in their place, let go; from `keep_from` on they stay in any case."""
-    check_expirable(store)
-    retention = Retention.of(store.options(), retain_min, retain_max, seconds, limit)
+    options = store.options()
+    check_expirable(store, options)
+    retention = Retention.of(options, retain_min, retain_max, seconds, limit)
     with Workers(threads) as workers:
-        run = _Run(store, retention, keep_from, dry_run, int(time.time() * 1000) if now_ms is None else now_ms, progress, workers)
+        run = _Run(store, options, retention, keep_from, dry_run, int(time.time() * 1000) if now_ms is None else now_ms, progress, workers)
         return run.report(run.expire())
 
 
-def check_expirable(store: TableStore) -> None:
+def check_expirable(store: TableStore, options: TableOptions) -> None:
     """Raises `Unsupported` for a table whose files are elsewhere, or have other owners."""
-    options = store.options()
     elsewhere = [key for key in ("data-file.external-paths", "global-index.external-path") if options.text(key)]
     if elsewhere:
         raise Unsupported(f"{store.name}: {elsewhere[0]} = {options[elsewhere[0]]}: files outside of the table's directory are not expired")
@@ -100,6 +101,7 @@ class _Run:
     def __init__(
         self,
         store: TableStore,
+        options: TableOptions,
         retention: Retention,
         keep_from: int | None,
         dry_run: bool,
@@ -107,7 +109,7 @@ class _Run:
         progress: Progress | None,
         workers: Workers,
     ) -> None:
-        self.store, self.retention, self.keep_from = store, retention, keep_from
+        self.store, self.options, self.retention, self.keep_from = store, options, retention, keep_from
         self.dry_run, self.now_ms, self.progress, self.workers = dry_run, now_ms, progress, workers
         self.begun = time.monotonic()
         self.interrupted = False
@@ -119,13 +121,14 @@ class _Run:
     def expire(self) -> Sequence[int]:
         """The ids of the snapshots that stay."""
         store = self.store
-        self.protections, self.looked = self._look(), time.monotonic()
-        protected = [*self._consumers(), *([] if self.keep_from is None else [self.keep_from])]
+        consumers = store.consumers()
+        protected = [*self._next_snapshots(consumers), *([] if self.keep_from is None else [self.keep_from])]
         known = _Known(store, self.workers)
         _, end = expiring(known.ids, known.time_of, self.retention, protected, self.now_ms)
         leaving = known.snapshots([each for each in known.ids if each < end])
         staying = known.snapshots([each for each in known.ids if each >= end]) if leaving else []
         if staying:
+            self.protections, self.looked = {**self._look(), "consumers": names_of(consumers)}, time.monotonic()
             steps, self.skipped = unused(store, leaving, staying, self._tags(store), self._branches(), self.workers)
             done = [step for step in steps if self._leave(step)]
             self._clean_directories({directory for step in done for directory in step.directories})
@@ -167,13 +170,13 @@ class _Run:
         store = self.store
         branches = store.on_every_branch()[1:]
         named = {f"tags of {each.name}": each.tag_names() for each in (store, *branches)}
-        return {**named, "consumers": tuple(entry.name for entry in store.consumers())}
+        return {**named, "branches": tuple(each.name for each in branches), "consumers": names_of(store.consumers())}
 
-    def _consumers(self) -> list[int]:
+    def _next_snapshots(self, consumers: Sequence[Entry]) -> list[int]:
         """The next snapshots of consumers; those that made no progress for too long are dropped before."""
-        lifetime = self.store.options().consumer_expiration_time
+        lifetime = self.options.consumer_expiration_time
         found = []
-        for entry in self.store.consumers():
+        for entry in consumers:
             if lifetime is not None and 0 < entry.modified_ms < self.now_ms - lifetime * 1000:
                 self.consumers.append(entry.name.removeprefix("consumer-"))
                 self._delete_all({f"{self.store.consumer_directory}/{entry.name}": entry.size})
@@ -181,7 +184,7 @@ class _Run:
             following = self._next_snapshot_of(entry)
             if following is not None:
                 found.append(following)
-            elif entry.name in {each.name for each in self.store.consumers()}:
+            elif entry.name in names_of(self.store.consumers()):
                 raise self._hidden(f"consumer {entry.name}")
         return found
 
@@ -249,7 +252,7 @@ class _Run:
 
     def _clean_directories(self, directories: Iterable[str]) -> None:
         """Buckets that lost their last file, and partitions that lost their last bucket."""
-        if self.dry_run or not self.store.options().clean_empty_directories:
+        if self.dry_run or not self.options.clean_empty_directories:
             return
         for directory in sorted(directories):
             for _ in range(1 + len(self.store.layout.partition_keys)):
@@ -266,6 +269,10 @@ class _Run:
             log.warning("expire.hint", table=self.store.name, error=str(error))
 
 
+def names_of(entries: Iterable[Entry]) -> tuple[str, ...]:
+    return tuple(entry.name for entry in entries)
+
+
 class _Known:
     """The snapshots of a table, each file read once; those after it are read with it. An id that is missing in the listing is asked for all the
     same, as far as there are few: what was just committed must not be taken for a gap."""
@@ -277,6 +284,7 @@ class _Known:
         self.ids: Sequence[int] = between if len(between) - len(self._listed) <= MOST_GAPS else self._listed
         self._asked = frozenset(self.ids)
         self._found: dict[int, Snapshot | None] = {}
+        self._ahead = 1
 
     @property
     def there(self) -> list[int]:
@@ -285,7 +293,8 @@ class _Known:
 
     def time_of(self, snapshot_id: int) -> int | None:
         if snapshot_id not in self._found:
-            self._load(sorted(self._asked.intersection(range(snapshot_id, snapshot_id + AHEAD))))
+            self._load(sorted(self._asked.intersection(range(snapshot_id, snapshot_id + self._ahead))))
+            self._ahead = min(4 * self._ahead, MOST_AHEAD)
         snapshot = self._found.get(snapshot_id)
         return None if snapshot is None else snapshot.time_millis
 
