@@ -8,6 +8,7 @@ A commit is durable when `snapshot/snapshot-<id>` exists with our content. Whate
 | exists         | another uuid   | LOST: for certain, our snapshot can only ever stand there               |
 | unknown        | nothing        | the same bytes again; after the last try UNKNOWN, and nothing is deleted |
 | failed         | our uuid       | WON: libraries repeat requests by themselves, and an earlier one was done |
+| failed         | not readable   | UNKNOWN for the same reason, except on local disks                      |
 | failed         | anything else  | the error, if nothing was sent before                                   |
 
 A writer that checks whether the file exists and then renames or copies over it (Java and pypaimon on local disks, too) may replace what was
@@ -81,10 +82,13 @@ def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verif
                 sent = True
                 log.warning("publish.unknown", table=store.name, snapshot=snapshot.id, error=str(error))
                 outcome = _what_stands_there(store, snapshot)
-            elif _what_stands_there(store, snapshot) is Outcome.WON:
-                outcome = Outcome.WON
             else:
-                raise
+                stands = _looked_at(store, snapshot)
+                if stands is Outcome.UNKNOWN and store.storage.remote:
+                    return stands
+                if stands is not Outcome.WON:
+                    raise
+                outcome = stands
         if outcome is Outcome.WON:
             break
         if outcome is Outcome.LOST:
@@ -102,6 +106,12 @@ def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verif
 
 
 def _what_stands_there(store: TableStore, snapshot: Snapshot) -> Outcome:
+    """Of a snapshot that was sent: where nothing stands, it may still come."""
+    return _looked_at(store, snapshot) or Outcome.UNKNOWN
+
+
+def _looked_at(store: TableStore, snapshot: Snapshot) -> Outcome | None:
+    """None: nothing stands there. UNKNOWN: the store does not say."""
     try:
         found = store.find_snapshot(snapshot.id)
     except (StorageError, CorruptFile, CorruptTable) as error:
@@ -110,7 +120,7 @@ def _what_stands_there(store: TableStore, snapshot: Snapshot) -> Outcome:
     except Unsupported:  # a format version that we do not write
         return Outcome.LOST
     if found is None:
-        return Outcome.UNKNOWN
+        return None
     return Outcome.WON if found.uuid == snapshot.uuid else Outcome.LOST
 
 

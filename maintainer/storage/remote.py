@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +26,9 @@ from maintainer.storage.storage import MAKING, Entry, OutcomeUnknown, Storage, c
 
 PART = 8 << 20
 """Bytes of an object in the making that are held; the parts of an upload, of which S3 takes 10,000."""
+_PROMPT = 1.0
+"""Seconds within which a refusal is that of the first request. One that came later may follow a time-out, after which the library asked again
+by itself, and the first request may be done still."""
 _PROBE_DIRECTORY = "snapshot"
 """Where the rights to publish are; a name that begins with a dot is a temporary file to all readers."""
 
@@ -133,6 +137,7 @@ class RemoteStorage(Storage):
             extra = schemes.check_trusted(self._scheme, self.display(path)).create
         elif self.exists(path):
             return False
+        started = time.monotonic()
         try:
             self._fs.pipe_file(target, data, **extra)
         except MaintainerError:
@@ -141,8 +146,9 @@ class RemoteStorage(Storage):
             found = diagnose(error)
             if found.fault is Fault.EXISTS:
                 return False
-            raised = self._error("publish", path, found) if found.certain else OutcomeUnknown(f"{self.display(path)}: cannot publish: {found}")
-            raise raised from error
+            if found.certain and time.monotonic() - started < _PROMPT:
+                raise self._error("publish", path, found) from error
+            raise OutcomeUnknown(f"{self.display(path)}: cannot publish: {found}") from error
         return True
 
     def prove_exclusive_create(self) -> None:

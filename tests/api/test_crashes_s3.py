@@ -72,7 +72,7 @@ def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits before he tries again; answers that do not come are waited for."""
     sleep = asyncio.sleep
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.setattr("asyncio.sleep", lambda seconds, *result: sleep(min(seconds, 0.001), *result))
+    monkeypatch.setattr("asyncio.sleep", lambda seconds, *result: sleep(min(seconds, 0.1), *result))
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -13,6 +13,7 @@
 | gone          | 404, although the object is there                                                                            |
 | stale         | from here on listings show the bucket as it was three changes ago                                            |
 | down          | the connection breaks from here on; `down after`: this request is done                                       |
+| revoked after | the request is done, but the connection breaks, and from here on everything but deleting is forbidden        |
 
 With `always` in front of it the strike also hits what the client sends when it tries the same once more.
 """
@@ -29,7 +30,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 _REPEATED = ("error", "busy", "conflict", "reset", "lost", "torn", "slow", "late")
-STRIKES = ("denied", *_REPEATED, *(f"always {strike}" for strike in _REPEATED), "short", "gone", "stale", "down", "down after")
+STRIKES = ("denied", *_REPEATED, *(f"always {strike}" for strike in _REPEATED), "short", "gone", "stale", "down", "down after", "revoked after")
 _ANSWERS = {
     "denied": (403, "AccessDenied"),
     "error": (500, "InternalError"),
@@ -119,7 +120,7 @@ class StrikingEndpoint:
         match again:
             case "reset" | "down":
                 return None, 0
-            case "lost" | "down after":
+            case "lost" | "down after" | "revoked after":
                 self.forward(request)
                 return None, 0
             case "late":
@@ -151,10 +152,16 @@ class StrikingEndpoint:
                 return ""
             if self.strike.startswith("down"):
                 return self.strike if number == self.at else "down"
-            if number == self.at and not (self.strike.endswith("conflict") and not request.is_conditional):
+            if self.strike == "revoked after" and number > self.at:
+                return "" if request.method == "DELETE" else "denied"
+            if number == self.at and self._is_fit(request):
                 self.struck = str(request)
                 return self.strike
             return self.strike if self.strike.startswith("always") and str(request) == self.struck else ""
+
+    def _is_fit(self, request: Request) -> bool:
+        """Whether a store may answer this request so."""
+        return request.is_conditional if self.strike.endswith("conflict") else self.strike != "gone" or request.method in ("GET", "HEAD")
 
     def _stale(self, request: Request, answer: Answer) -> Answer:
         bucket = request.key.encode()

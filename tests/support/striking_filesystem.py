@@ -89,6 +89,8 @@ class StrikingFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 raise StoreError(403, "forbidden")
             case "busy":
                 raise StoreError(503, "slow down")
+            case "gone" if name == "rm_file":
+                return do()
             case "gone":
                 raise FileNotFoundError(path)
             case "slow":
