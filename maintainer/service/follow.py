@@ -10,6 +10,7 @@ or damaged is told of once, and again only when the reason or the schema is anot
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -276,6 +277,8 @@ class Follower:
         finally:
             self._writing = False
         self._expiry_told = None
+        if 0 < table.store.options().snapshot_expire_limit <= len(expiry.snapshots):
+            self._expired = -math.inf  # there may be more: writers can commit faster than one limit at a time goes
         if expiry.snapshots:
             log.info(
                 "expire.finished",

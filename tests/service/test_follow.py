@@ -21,6 +21,7 @@ from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.follow import EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, KeptMetadata, Workshop
 from maintainer.service.lease import MemoryBudget
 from tests.support.daemons import eventually
+from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable
 from tests.support.warehouses import some_rows, table_in
 
@@ -232,6 +233,21 @@ def test_expiry_after_own_commits_and_now_and_then(table: SmallTable, monkeypatc
     monkeypatch.setattr(time, "monotonic", lambda: now + EXPIRE_EVERY)
     follows.turn()
     assert len(expired) == 3
+
+
+def test_expiry_goes_on_at_the_next_turn_while_there_may_be_more(table: SmallTable):
+    options = {"snapshot.num-retained.min": "1", "snapshot.time-retained": "1 ms", "snapshot.expire.limit": "2"}
+    set_options(table.path, **options)
+    for first in range(4):
+        table.write(some_rows(first))
+        table.maintain()
+    latest = table.store.latest_snapshot_id()
+    follows = follower(table)
+    counts = []
+    for _ in range(5):
+        follows.turn()
+        counts.append(len(table.store.snapshot_ids()))
+    assert latest == 8 and counts == [6, 4, 2, 1, 1]
 
 
 def test_an_expiry_that_fails_does_not_keep_a_table_from_its_passes(table: SmallTable, monkeypatch: pytest.MonkeyPatch, events: list[Any]):

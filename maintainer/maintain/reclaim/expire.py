@@ -111,7 +111,6 @@ class _Run:
     ) -> None:
         self.store, self.options, self.retention, self.keep_from = store, options, retention, keep_from
         self.dry_run, self.now_ms, self.progress, self.workers = dry_run, now_ms, progress, workers
-        self.begun = time.monotonic()
         self.interrupted = False
         self.paths: dict[str, int] = {}
         self.snapshots: set[int] = set()
@@ -139,7 +138,7 @@ class _Run:
 
     def report(self, staying: Sequence[int]) -> Expiry:
         paths, total = tuple(self.paths), sum(self.paths.values())
-        found = Expiry(
+        return Expiry(
             table=self.store.name,
             snapshots=tuple(sorted(self.snapshots)),
             deleted=None if self.dry_run else paths,
@@ -150,18 +149,6 @@ class _Run:
             consumers=tuple(self.consumers),
             skipped=tuple(self.skipped),
         )
-        if self.snapshots and not self.dry_run:
-            log.info(
-                "expire.finished",
-                table=found.table,
-                snapshots=len(found.snapshots),
-                first=found.snapshots[0],
-                last=found.snapshots[-1],
-                files=len(paths),
-                bytes=total,
-                seconds=round(time.monotonic() - self.begun, 3),
-            )
-        return found
 
     # what protects snapshots
 
