@@ -58,7 +58,8 @@ class Daemon:
 
         self._configuration = configuration
         self._stop = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """A table and its job come and go together."""
         self._followers: dict[str, Follower] = {}
         self._stores: set[str] = set()
         self._memory = configuration.memory or default_memory()
@@ -156,14 +157,13 @@ class Daemon:
             return list(self._followers.values())
 
     def _follow(self, table: ConfiguredTable) -> None:
-        follower = Follower(table, self._workshop)
+        interval = self._configuration.poll_interval
         with self._lock:
             if table.key in self._followers:
                 return
-            self._followers[table.key] = follower
-        log.info("table.found", table=follower.name, named=table.named)
-        interval = self._configuration.poll_interval
-        self._add_job(table.store, self._turn, [follower], STORE_THREADS, interval, min(interval, MOST_SPREAD), table.key)
+            follower = self._followers[table.key] = Follower(table, self._workshop)
+            log.info("table.found", table=follower.name, named=table.named)
+            self._add_job(table.store, self._turn, [follower], STORE_THREADS, interval, min(interval, MOST_SPREAD), table.key)
 
     def _turn(self, follower: Follower) -> None:
         try:
@@ -181,10 +181,10 @@ class Daemon:
             if self._followers.get(follower.table.key) is not follower:
                 return
             del self._followers[follower.table.key]
+            with suppress(JobLookupError):
+                self._scheduler.remove_job(follower.table.key)
         self._workshop.kept.gone(follower)
         log.info("table.forgotten", table=follower.name)
-        with suppress(JobLookupError):
-            self._scheduler.remove_job(follower.table.key)
 
     # warehouses
 
