@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 import maintainer
 from maintainer.cli.main import app
 from maintainer.cli.passes import TERMINATED
+from maintainer.cli.views import duration
 from tests.support.evolve import set_options
 from tests.support.s3 import Bucket, s3_bucket  # noqa: F401
 from tests.support.small_table import SmallTable
@@ -289,6 +290,11 @@ def test_sigterm_commits_what_is_finished(tmp_path: Path) -> None:
     assert 0 < entry["input_files"] < 40
     assert other.store.latest_snapshot_id() == 1
     assert table.table.verify(deep=True).ok
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (60, "1 min 0 s"), (3725, "1 h 2 min"), (90_000, "25 h 0 min")])
+def test_times_that_are_left(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
