@@ -83,14 +83,17 @@ class RangeInput(io.RawIOBase):
                 self._check(start, end, data)
 
     def _between(self, start: int, end: int) -> bytes:
-        for first, data in (self._tail, *self._held):
-            if first <= start and end <= first + len(data):
-                return data[start - first : end - first]
         first, tail = self._tail
-        stop = min(end, first) if end > first else end
-        data = self._fetch([(start, stop)])[0]
-        self._check(start, stop, data)
-        return data + tail[: end - first] if end > stop else data
+        if start >= first:
+            return tail[start - first : end - first]
+        if end > first:
+            return self._between(start, first) + tail[: end - first]
+        for held, data in self._held:
+            if held <= start and end <= held + len(data):
+                return data[start - held : end - held]
+        data = self._fetch([(start, end)])[0]
+        self._check(start, end, data)
+        return data
 
     def _check(self, start: int, end: int, data: bytes) -> None:
         if len(data) != end - start:

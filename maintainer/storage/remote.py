@@ -27,7 +27,7 @@ from maintainer.storage.storage import MAKING, Entry, OutcomeUnknown, Storage, c
 PART = 8 << 20
 """Bytes of an object in the making that are held; the parts of an upload, of which S3 takes 10,000."""
 _PROMPT = 1.0
-"""Seconds within which a refusal is that of the first request. One that came later may follow a time-out, after which the library asked again
+"""Seconds within which a refusal is that of the first request. One that came later may follow a time-out after which the library asked again
 by itself, and the first request may be done still."""
 _PROBE_DIRECTORY = "snapshot"
 """Where the rights to publish are; a name that begins with a dot is a temporary file to all readers."""

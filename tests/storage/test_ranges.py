@@ -66,6 +66,16 @@ def test_what_was_announced_costs_nothing_more_and_is_let_go() -> None:
     assert file.read(10) == DATA[:10] and store.asked[2:] == [(0, 10)]
 
 
+def test_what_crosses_into_the_end_is_put_together() -> None:
+    store = Store(DATA)
+    file = RangeInput(store, len(DATA), "f")
+    edge = len(DATA) - (64 << 10)
+    file.prefetch([(edge - 5000, edge + 5000)])
+    file.seek(edge - 5000)
+    assert file.read(10_000) == DATA[edge - 5000 : edge + 5000]
+    assert store.asked[1:] == [(edge - 5000, edge)]
+
+
 def test_a_file_that_became_shorter_is_corrupt() -> None:
     store = Store(DATA)
     file = RangeInput(store, len(DATA), "f")
