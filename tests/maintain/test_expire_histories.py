@@ -27,9 +27,9 @@ from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable
 from tests.support.striking_storage import STRIKES, StrikingStorage, files_below
 
-HISTORIES = share("expiration: random histories", short=6, long=300)
+HISTORIES = share("expiration: random histories", short=4, long=300)
 STEPS = 25
-TRIALS = share("expiration: failing requests", short=40, long=10_000)
+TRIALS = share("expiration: failing requests", short=24, long=10_000)
 INDEXES = ({"pk-btree.index.columns": "v"}, {"pk-bitmap.index.columns": "s"}, {"pk-btree.index.columns": "v", "pk-bitmap.index.columns": "s"})
 
 
@@ -242,7 +242,7 @@ def leftovers(strike: str, request: str, before: set[str]) -> set[str]:
 
 
 def test_two_expirations_and_a_pass_at_once(scene: History, tmp_path: Path) -> None:
-    for round_number in range(share("expiration: races", short=3, long=100)):
+    for round_number in range(share("expiration: races", short=2, long=100)):
         path = str(shutil.copytree(scene.path, tmp_path / str(round_number)))
         with maintainer.open_table(path).writer() as writer:
             writer.write(kept.rows_table({1: 1, 2: 2}))
