@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from maintainer.api.table import Table, create_table, open_table
+    from maintainer.data.spill import Spill
     from maintainer.errors import (
         CommitConflict,
         CommitStateUnknown,
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     **dict.fromkeys(("Table", "create_table", "open_table"), "maintainer.api.table"),
+    "Spill": "maintainer.data.spill",
     "col": "maintainer.read.expression",
     **dict.fromkeys(
         (
@@ -56,6 +58,7 @@ __all__ = [
     "MaintainerError",
     "MissingFile",
     "NotATable",
+    "Spill",
     "StorageError",
     "Table",
     "Unsupported",

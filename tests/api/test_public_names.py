@@ -11,7 +11,7 @@ import maintainer
 from maintainer.api.table import Table
 
 NAMES = {
-    "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "MaintainerError", "MissingFile", "NotATable", "StorageError",
+    "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "MaintainerError", "MissingFile", "NotATable", "Spill", "StorageError",
     "Table", "Unsupported", "UsageError", "col", "create_table", "open_table",
 }  # fmt: skip
 METHODS = {
@@ -37,6 +37,7 @@ METHODS = {
         "spill",
         "rewrite_append_bytes",
     ],
+    "expire": ["retain_max", "retain_min", "time_retained", "max_expires", "dry_run", "keep_from", "progress"],
     "wait_for_coverage": ["ratio", "snapshot", "definition", "timeout"],
 }
 
