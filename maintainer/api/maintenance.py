@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -47,6 +47,13 @@ OnEvent = Callable[[str, Mapping[str, Any]], None]
 """Called with the name and the fields of each event of a pass, as they are logged."""
 
 
+@dataclass
+class Known:
+    """What a pass knew of its table at the end: one that is given it reads only what has come since (DESIGN §3 "Watch")."""
+
+    state: TableState | None = None
+
+
 def run_pass(
     store: TableStore,
     full: bool = False,
@@ -63,6 +70,7 @@ def run_pass(
     stop: threading.Event | None = None,
     spill: Spill | None = None,
     rewrite_append_bytes: int | None = None,
+    known: Known | None = None,
 ) -> PassReport:
     """Bring a table into shape, and say what was done; errors are raised, after what was finished before them was committed.
 
@@ -71,7 +79,7 @@ def run_pass(
     `rewrite_append_bytes` limits what is rewritten of those that are there already. Without `repeat` one round is enough (conflicts are still
     replanned). `memory` is a budget in bytes, and what does not fit goes to `spill`. Finished buckets wait for others at most
     `commit_interval` seconds (default: the table's option). `stop` may be set at any time: what is finished is committed, the rest is dropped,
-    and the reason of the report is "stopped".
+    and the reason of the report is "stopped". `known` is for passes over the same table again and again.
 
     The callbacks are called from several threads. `on_event` gets what is logged, and `pass.progress` each half second. The last event is
     `pass.finished`; after an error its outcome is `failed`, and it says what was committed before.
@@ -85,7 +93,7 @@ def run_pass(
         columns=None if columns is None else tuple(columns),
         force=force,
     )
-    this = _Pass(store, request, repeat, on_event)
+    this = _Pass(store, request, repeat, on_event, known or Known())
     return this.run(
         Terms(
             memory=memory or default_memory(),
@@ -119,8 +127,9 @@ def default_memory() -> int:
 class _Pass:
     """A pass under way: its rounds, and what it tells."""
 
-    def __init__(self, store: TableStore, request: PlanRequest, repeat: bool, on_event: OnEvent | None) -> None:
+    def __init__(self, store: TableStore, request: PlanRequest, repeat: bool, on_event: OnEvent | None, known: Known) -> None:
         self.store = store
+        self.known = known
         self.request = request
         self.repeat = repeat
         self.on_event = on_event
@@ -140,7 +149,8 @@ class _Pass:
     def _rounds(self, terms: Terms) -> PassReport:
         """Plan and work until nothing is left."""
         account = self.account
-        schema, state = _load(self.store, None)
+        schema, state = _load(self.store, self.known.state)
+        self.known.state = state
         account.snapshot_before = None if state is None else state.snapshot.id
         committer = Committer(self.store)
         committer.known_state = state
@@ -164,6 +174,7 @@ class _Pass:
             if conflicts:
                 time.sleep(min(1.0, 0.02 * 2**lost) * random.random())
             schema, state = _load(self.store, state)
+            self.known.state = state
         return self._ended(early=f"{account.reasons()}; what has come since is left for the next pass")
 
     def _ended(self, idle: str | None = None, early: str | None = None) -> PassReport:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from maintainer.api.account import PassReport
+from maintainer.api.maintenance import Known
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported, UsageError
 from maintainer.service.discovery import ConfiguredTable
@@ -126,6 +127,7 @@ class Follower:
         self._watch: Watch | None = None
         self._due: float | None = None
         """When a pass is needed although nothing changes (monotonic seconds)."""
+        self._known = Known()
         self._published: dict[int, str | None] = {}
         self._rewrites = RewriteAccount()
         self._expired = 0.0
@@ -159,11 +161,14 @@ class Follower:
 
     @property
     def kept(self) -> int:
-        """Entries of manifests that this table keeps in memory."""
-        return 0 if self._opened is None else self._opened.store.manifests.kept
+        """Entries of manifests, and files of its state, that this table keeps in memory."""
+        opened, state = self._opened, self._known.state
+        files = 0 if state is None else sum(len(bucket.files) for bucket in state.buckets.values())
+        return files + (0 if opened is None else opened.store.manifests.kept)
 
     def forget(self) -> None:
-        """Keep nothing of the manifests; may be called while a turn runs, which then reads again."""
+        """Keep none of it; may be called while a turn runs, which then reads again."""
+        self._known.state = None
         opened = self._opened
         if opened is not None:
             opened.store.manifests.forget()
@@ -204,6 +209,7 @@ class Follower:
             self._due = time.monotonic()
             self._tell(sighting)
             if sighting.change is Change.RECREATED:  # what is known of files and schemas by their names is of another table
+                self._known = Known()
                 self._opened = self.table.open()
                 self._watch = Watch(self._opened.store)
         if self._due is not None and time.monotonic() >= self._due:
@@ -234,6 +240,7 @@ class Follower:
                     stop=self._workshop.stop,
                     spill=self._workshop.spill,
                     rewrite_append_bytes=allowed,
+                    known=self._known,
                     progress=lambda work, size: self._alive(),
                     on_event=self._on_event,
                 )
@@ -319,6 +326,7 @@ class Follower:
             error = NotATable(f"{self.name}: there is no table any more")
         if isinstance(error, NotATable):
             self._opened = self._watch = None
+            self._known = Known()
             if not self.table.named:
                 raise Gone
         wait = self._backoff.failed()

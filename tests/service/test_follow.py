@@ -20,6 +20,7 @@ from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, S
 from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.follow import EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, KeptMetadata, Workshop
 from maintainer.service.lease import MemoryBudget
+from maintainer.table import state
 from tests.support.daemons import eventually
 from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable
@@ -296,13 +297,27 @@ def test_a_turn_that_hangs_gives_its_memory_to_others(table: SmallTable, tmp_pat
 
 def test_what_is_kept_of_manifests_is_bounded_over_all_tables(tmp_path: Path):
     tables = [table_in(tmp_path, f"db{number}") for number in range(3)]
-    shop = workshop(kept=KeptMetadata(most=14))
+    shop = workshop(kept=KeptMetadata(most=30))
     follows = [follower(table, workshop=shop) for table in tables]
     for first in range(4):
         for table, one in zip(tables, follows, strict=True):
             table.write(some_rows(first))
             one.turn()
-            assert sum(each.kept for each in follows) <= 14 or [each.kept > 0 for each in follows].count(True) == 1
+            assert sum(each.kept for each in follows) <= 30 or [each.kept > 0 for each in follows].count(True) == 1
             assert one.kept > 0
     for table in tables:
         table.check()
+
+
+def test_a_pass_reads_only_what_has_come_since_the_one_before(table: SmallTable, monkeypatch: pytest.MonkeyPatch):
+    follows = follower(table)
+    table.write(some_rows(0))
+    follows.turn()
+    table.write(some_rows(5))
+    whole: list[object] = []
+    plain = state._all_files
+    monkeypatch.setattr(state, "_all_files", lambda store, snapshot: whole.append(snapshot.id) or plain(store, snapshot))
+    follows.turn()
+    assert whole == []
+    monkeypatch.undo()
+    table.check()
