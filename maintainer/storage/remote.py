@@ -14,6 +14,7 @@ import io
 import threading
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -33,7 +34,8 @@ _PROBE_DIRECTORY = "snapshot"
 """Where the rights to publish are; a name that begins with a dot is a temporary file to all readers."""
 
 _proved: set[tuple[str, str, str]] = set()
-_proving = threading.Lock()
+_proving: defaultdict[tuple[str, str, str], threading.Lock] = defaultdict(threading.Lock)
+"""By store: one that does not answer must not keep the others waiting."""
 
 
 class RemoteStorage(Storage):
@@ -154,7 +156,7 @@ class RemoteStorage(Storage):
     def prove_exclusive_create(self) -> None:
         schemes.check_trusted(self._scheme, self.root)
         store = (self._scheme, self._base.partition("/")[0], self._options)
-        with _proving:
+        with _proving[store]:
             if store in _proved:
                 return
             path = f"{_PROBE_DIRECTORY}/.probe.{uuid.uuid4()}.tmp"
