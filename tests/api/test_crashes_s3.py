@@ -31,6 +31,7 @@ from tests.support.small_table import SmallTable
 from tests.support.striking_endpoint import STRIKES, StrikingEndpoint
 
 TRIALS = share("failing requests of S3: trials a scene", short=2, long=10_000)
+FILES = share("failing requests of files that are sent in parts", short=6, long=10_000)
 PEERS = 20
 """Of so many trials, pypaimon reads the table of one, and the next pass of another one is on S3."""
 TIMEOUT = 0.4
@@ -125,3 +126,43 @@ def converge(place: Place, path: str, table: SmallTable, scene: Scene, context: 
     assert coverage.visible_ratio == 1.0 and all(one.ratio == 1.0 for one in coverage.definitions), context
     verified = opened.verify(deep=True)
     assert verified.ok, (context, verified.problems)
+
+
+def test_a_file_in_parts_is_whole_or_not_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data files larger than a part; when one cannot be made, no part of it is kept either."""
+    monkeypatch.setattr(remote, "PART", 5 << 20)
+    pieces = [Random(seed).randbytes(4 << 20) for seed in range(3)]
+    data = b"".join(pieces)
+
+    def attempt(path: str, strike: str, at: int) -> MaintainerError | None:
+        storage = place.store(path).storage
+        place.endpoint.arm(strike, at)
+        try:
+            with storage.create("file") as output:
+                for piece in pieces:
+                    output.write(piece)
+        except MaintainerError as error:
+            return error
+        finally:
+            place.endpoint.calm()
+        return None
+
+    assert attempt(f"{uuid.uuid4()}", "denied", 0) is None
+    requests = len(place.endpoint.requests)
+    assert requests >= 4
+    cases = [(strike, at) for strike in STRIKES for at in range(1, requests + 1)]
+    Random(1).shuffle(cases)
+    for strike, at in cases[:FILES]:
+        path = f"{uuid.uuid4()}"
+        error = attempt(path, strike, at)
+        place.endpoint.do_what_is_late()
+        sound = place.store(path, place.sound).storage
+        context = f"{strike} at request {at} ({place.endpoint.struck}): {error!r}"
+        if error is None or sound.exists("file"):
+            assert sound.read("file") == data, context
+        assert not sound.list("") or sound.exists("file"), context
+        if strike in ("denied", "error", "reset") and "DELETE" not in str(place.endpoint.struck):
+            bucket, _, prefix = place.bucket.place(path).removeprefix("s3://").partition("/")
+            uploads = place.sound.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
+            assert not uploads.get("Uploads"), context
+        sound.delete("file")
