@@ -89,6 +89,7 @@ def test_a_writer_that_renames_over_our_snapshots(tmp_path: Path) -> None:
     check(table)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(readers.JAVA_ABSENT), reason=readers.JAVA_ABSENT or "")
 def test_maintainers_beside_a_java_writer(tmp_path: Path) -> None:
     table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **{"write-only": "true"})

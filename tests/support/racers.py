@@ -1,8 +1,9 @@
-"""Processes that work on one `SmallTable` at the same time: `python -m tests.support.racers ROLE TABLE SECONDS SEED`.
+"""Processes that work on one table at the same time: `python -m tests.support.racers ROLE TABLE SECONDS SEED`. Options of a store that is not
+local are in the environment (`STORAGE_OPTIONS`, a JSON object).
 
 | writer             | writes and deletes keys of its own (id mod 4 = seed) and ends with a line of JSON: its live rows                   |
 | writer_of_pypaimon | the same with pypaimon, without deletes                                                                            |
-| renamer            | a writer that publishes as Java does on local disks: looks whether a snapshot is there, then renames its own to it |
+| renamer            | a writer that publishes as Java and pypaimon do: looks whether a snapshot is there, then puts its own in its place |
 | maintainer         | one pass after the other, some of them full                                                                        |
 | reader             | scans with and without indexes: no key twice, every `s` that of its `v`                                            |
 | expirer            | keeps the latest snapshot only, and nothing that only the others name                                              |
@@ -16,40 +17,77 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 
 import maintainer
 from maintainer.api.table import Table
 from maintainer.storage.local import LocalStorage
+from maintainer.storage.remote import RemoteStorage
 from maintainer.table.state import SnapshotExpired
 from maintainer.table.store import TableStore, open_store
 from tests.support.small_table import arrow_of
 from tests.support.striking_storage import named_by
 
+STORAGE_OPTIONS = "RACERS_STORAGE_OPTIONS"
+LEAST_COMMITS = 3
+"""Of a writer, however slow the machine is."""
 
-class RenamingStorage(LocalStorage):
-    """Publishes by check-then-replace, and sometimes the process is not running in between."""
 
-    def create_if_absent(self, path: str, data: bytes, exclusive: bool = True) -> bool:
+class CheckThenReplace:
+    """Publishes by check-then-replace, and sometimes the process is not running in between. Before a class of `Storage`."""
+
+    stall = 0.003
+
+    def create_if_absent(self: Any, path: str, data: bytes, exclusive: bool = True) -> bool:
         if self.exists(path):
             return False
         self.replace(f"{path}.mine", data)
-        if self.exists(path):
-            self.delete(f"{path}.mine")
-            return False
+        there = self.exists(path)
+        if not there:
+            self.between(path)
+            self.move(f"{path}.mine", path)
+        self.delete(f"{path}.mine")
+        return not there
+
+    def between(self, path: str) -> None:
         if Random().random() < 0.3:
-            time.sleep(0.003)
-        os.replace(self._path(f"{path}.mine"), self._path(path))
-        return True
+            time.sleep(self.stall)
+
+    def prove_exclusive_create(self) -> None:
+        pass
+
+
+class RenamingStorage(CheckThenReplace, LocalStorage):
+    """As Java on a local disk."""
+
+    def move(self, source: str, target: str) -> None:
+        os.replace(self._path(source), self._path(target))
+
+
+class CopyingStorage(CheckThenReplace, RemoteStorage):
+    """As Java and pypaimon on S3."""
+
+    stall = 0.02
+
+    def move(self, source: str, target: str) -> None:
+        self._fs.copy(self._path(source), self._path(target))
+
+
+def unsafe_store(path: str, storage_options: Mapping[str, Any]) -> TableStore:
+    """The table for one who publishes like that, and never looks again."""
+    storage = CopyingStorage(path, storage_options) if storage_options else RenamingStorage(path)
+    return TableStore(storage, options={"publish.verify-delay": "0 ms"})
 
 
 def write(table: Table, end: float, seed: int, deletes: bool = True) -> None:
-    random, rows = Random(seed), {}
-    while time.time() < end:
+    random, rows, count = Random(seed), {}, 0
+    while time.time() < end or count < LEAST_COMMITS:
+        count += 1
         keys = {4 * random.randrange(300) + seed for _ in range(random.choice([1, 5, 40]))}
         dead = [key for key in keys if deletes and random.random() < 0.2]
         written = {key: random.randrange(10**6) for key in keys.difference(dead)}
@@ -65,11 +103,10 @@ def write(table: Table, end: float, seed: int, deletes: bool = True) -> None:
     print(json.dumps(rows))
 
 
-def write_with_pypaimon(path: str, end: float, seed: int) -> None:
-    from tests.peers.readers import pypaimon_table
-
-    random, rows, table = Random(seed), {}, pypaimon_table(Path(path))
-    while time.time() < end:
+def write_with_pypaimon(path: str, storage_options: Mapping[str, Any], end: float, seed: int) -> None:
+    random, rows, table, count = Random(seed), {}, pypaimon_table(path, storage_options), 0
+    while time.time() < end or count < LEAST_COMMITS:
+        count += 1
         written = {4 * random.randrange(300) + seed: random.randrange(10**6) for _ in range(random.choice([1, 5, 40]))}
         builder = table.new_batch_write_builder()
         writer, commit = builder.new_write(), builder.new_commit()
@@ -80,6 +117,19 @@ def write_with_pypaimon(path: str, end: float, seed: int) -> None:
         commit.close()
         rows |= written
     print(json.dumps(rows))
+
+
+def pypaimon_table(path: str, storage_options: Mapping[str, Any]) -> Any:
+    """The table as pypaimon's, through its own access to S3."""
+    from pypaimon import CatalogFactory
+
+    warehouse, database, name = path.rsplit("/", 2)
+    options = {"warehouse": warehouse}
+    if storage_options:
+        names = {"endpoint_url": "s3.endpoint", "key": "s3.access-key", "secret": "s3.secret-key"}
+        options |= {names[key]: value for key, value in storage_options.items()}
+        options |= {"s3.region": "us-east-1", "s3.path-style-access": "true"}
+    return CatalogFactory.create(options).get_table(f"{database.removesuffix('.db')}.{name}")
 
 
 def maintain(table: Table, end: float, seed: int) -> None:
@@ -111,15 +161,16 @@ def expire(path: str, end: float) -> None:
 
 
 def main(role: str, path: str, seconds: str, seed: str) -> None:
+    storage_options = json.loads(os.environ.get(STORAGE_OPTIONS, "{}"))
+    table = maintainer.open_table(path, storage_options=storage_options)
     end = time.time() + float(seconds)
-    table = maintainer.open_table(path)
     match role:
         case "writer":
             write(table, end, int(seed))
         case "writer_of_pypaimon":
-            write_with_pypaimon(path, end, int(seed))
+            write_with_pypaimon(path, storage_options, end, int(seed))
         case "renamer":
-            write(Table(TableStore(RenamingStorage(path))), end, int(seed), deletes=False)
+            write(Table(unsafe_store(path, storage_options)), end, int(seed), deletes=False)
         case "maintainer":
             maintain(table, end, int(seed))
         case "reader":
