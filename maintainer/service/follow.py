@@ -11,6 +11,7 @@ or damaged is told of once, and again only when the reason or the schema is anot
 from __future__ import annotations
 
 import math
+import math
 import random
 import threading
 import time
@@ -130,7 +131,7 @@ class Follower:
         self._known = Known()
         self._published: dict[int, str | None] = {}
         self._rewrites = RewriteAccount()
-        self._expired = 0.0
+        self._expired = -math.inf
         self._expiry_told: str | None = None
         self._backoff = Backoff(workshop.poll_interval)
         self._told: object = None
