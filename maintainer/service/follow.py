@@ -11,7 +11,6 @@ or damaged is told of once, and again only when the reason or the schema is anot
 from __future__ import annotations
 
 import math
-import math
 import random
 import threading
 import time
