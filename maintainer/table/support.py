@@ -92,9 +92,7 @@ HARMLESS: Mapping[str, str] = {
     ),
     "how Java's format writers lay out a file; any layout reads the same": "file.block-size parquet.* orc.* avro.* target-file-row-num",
     "order and statistics inside manifests": "manifest-sort.* manifest.delete-file-drop-stats manifest.merge-optimize.enabled",
-    "what is kept, which a compaction does not decide": (
-        "snapshot.* tag.* partition.expiration-* partition.timestamp-*"
-    ),
+    "what is kept, which a compaction does not decide": ("snapshot.* tag.* partition.expiration-* partition.timestamp-*"),
     "partitions in catalogs and for downstream jobs": (
         "partition.idle-* partition.mark-done* partition.end-input-to-done partition.time-interval partition.sink-strategy metastore.* hive.*"
     ),
