@@ -22,7 +22,7 @@ from maintainer.storage.storage import Storage
 from maintainer.table.store import TableStore, create_store, open_store
 from tests.support import striking_disk, striking_filesystem, striking_storage
 from tests.support.campaign import share
-from tests.support.crashes import SCENES, Before, Scene, check_aftermath
+from tests.support.crashes import QUICK, SCENES, Before, Scene, check_aftermath, check_unreliable, work_with_an_unreliable_store
 from tests.support.small_table import SmallTable
 from tests.support.striking_disk import StrikingDisk
 from tests.support.striking_filesystem import StrikingFileSystem
@@ -31,6 +31,7 @@ from tests.support.striking_storage import StrikingStorage
 TRIALS = share("failing requests of a local store: trials a scene", short=6, long=10_000)
 DISK_TRIALS = share("failing disks: trials a scene", short=4, long=10_000)
 REMOTE_TRIALS = share("failing requests of an fsspec store: trials a scene", short=4, long=10_000)
+UNRELIABLE = share("unreliable fsspec stores", short=2, long=300)
 PEERS = 40
 """Of so many trials, pypaimon reads the table of one."""
 
@@ -148,3 +149,16 @@ def test_a_table_that_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 create_store(path, schema)
             assert open_store(path).latest_schema().options == schema.options
             assert open_store(path).latest_snapshot() is None
+
+
+@pytest.mark.parametrize("seed", range(UNRELIABLE))
+def test_a_store_that_is_never_reliable(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faults while others are dealt with, and requests that are done when nobody expects them any more."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    random = Random(seed)
+    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **{"manifest.merge-min-count": "3", **QUICK})
+    table.write({key: key for key in range(50)})
+    filesystem = StrikingFileSystem(random=random, chance=random.choice([0.005, 0.02, 0.1]))
+    perhaps = work_with_an_unreliable_store(TableStore(filesystem.storage(table.path)), table.rows, random, 12)
+    filesystem.do_what_is_late()
+    check_unreliable(table.path, table.rows, perhaps, f"seed {seed}")

@@ -25,13 +25,14 @@ from maintainer.storage.remote import RemoteStorage
 from maintainer.table.store import TableStore
 from tests.support import s3
 from tests.support.campaign import share
-from tests.support.crashes import SCENES, Before, Scene, check_aftermath
+from tests.support.crashes import QUICK, SCENES, Before, Scene, check_aftermath, check_unreliable, work_with_an_unreliable_store
 from tests.support.s3_copies import download, upload
 from tests.support.small_table import SmallTable
 from tests.support.striking_endpoint import STRIKES, StrikingEndpoint
 
 TRIALS = share("failing requests of S3: trials a scene", short=2, long=10_000)
 FILES = share("failing requests of files that are sent in parts", short=6, long=10_000)
+UNRELIABLE = share("unreliable S3", short=1, long=100)
 PEERS = 20
 """Of so many trials, pypaimon reads the table of one, and the next pass of another one is on S3."""
 TIMEOUT = 0.4
@@ -126,6 +127,23 @@ def converge(place: Place, path: str, table: SmallTable, scene: Scene, context: 
     assert coverage.visible_ratio == 1.0 and all(one.ratio == 1.0 for one in coverage.definitions), context
     verified = opened.verify(deep=True)
     assert verified.ok, (context, verified.problems)
+
+
+@pytest.mark.parametrize("seed", range(UNRELIABLE))
+def test_a_store_that_is_never_reliable(seed: int, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faults while others are dealt with, and requests that are done when nobody expects them any more."""
+    random, path, copy = Random(seed), f"{uuid.uuid4()}/db.db/t", tmp_path / "copy.db" / "t"
+    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **{"manifest.merge-min-count": "3", **QUICK})
+    table.write({key: key for key in range(50)})
+    upload(place.sound, Path(table.path), place.bucket.place(path))
+    monkeypatch.setattr(remote, "_proved", set())
+    place.endpoint.arm("", 0, random, random.choice([0.01, 0.05, 0.2]))
+    perhaps = work_with_an_unreliable_store(place.store(path), table.rows, random, 8)
+    place.endpoint.calm()
+    place.endpoint.do_what_is_late()
+    download(place.sound, place.bucket.place(path), copy)
+    check_unreliable(str(copy), table.rows, perhaps, f"seed {seed}")
+    place.forget(path)
 
 
 def test_a_file_in_parts_is_whole_or_not_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -236,6 +237,48 @@ def check_pypaimon(path: str, rows: Rows, context: str) -> None:
     if not readers.PYPAIMON_ABSENT:
         expected = readers.bag([key, *values] for key, values in rows.items())
         assert readers.pypaimon_rows(Path(path), Table(open_store(path)).schema) == expected, context
+
+
+def work_with_an_unreliable_store(store: TableStore, rows: dict[int, Any], random: Random, steps: int) -> list[dict[int, Any]]:
+    """Commits, passes and expirations, of which some fail; to `rows` go those that were written for certain. Returned are the rows of commits
+    of which nobody can say whether they happened: of each, all rows are there or none. Keys are written once."""
+    perhaps: list[dict[int, Any]] = []
+    for step in range(steps):
+        kind = random.choice(["write", "write", "maintain", "full", "expire"])
+        written = {1000 * (step + 1) + key: (key, f"s{key % 7}") for key in range(random.choice([1, 30]))}
+        try:
+            match kind:
+                case "write":
+                    with Table(store).writer() as writer:
+                        writer.write(arrow_of(written))
+                    rows |= written
+                case "expire":
+                    _expire(store)
+                case _:
+                    run_pass(store, full=kind == "full")
+        except CommitStateUnknown:
+            if kind == "write":
+                perhaps.append(written)
+        except MaintainerError:
+            pass
+    return perhaps
+
+
+def check_unreliable(path: str, rows: Rows, perhaps: list[dict[int, Any]], context: str) -> None:
+    """After all that, on a store that works again."""
+    store = open_store(path)
+    ids = store.snapshot_ids()
+    named, there = referenced(store, ids[1] if len(ids) > RETAINED else ids[0]), files_below(path)
+    assert named <= there, f"{context}: lost {named - there}"
+    run_pass(store)
+    found = dict(visible(path))
+    for written in perhaps:
+        assert found.keys() >= written.keys() or not found.keys() & written.keys(), context
+        found = {key: value for key, value in found.items() if key not in written}
+    assert found == rows, context
+    settled(path, context)
+    _expire(store)
+    assert referenced(store) <= files_below(path), context
 
 
 def visible(path: str) -> Rows:

@@ -27,10 +27,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
 from urllib.parse import parse_qs, unquote, urlsplit
 
 _REPEATED = ("error", "busy", "conflict", "reset", "lost", "torn", "slow", "late")
 STRIKES = ("denied", *_REPEATED, *(f"always {strike}" for strike in _REPEATED), "short", "gone", "stale", "down", "down after", "revoked after")
+_UNRELIABLE = ("error", "busy", "reset", "lost", "torn", "late")
+"""What happens to a store that keeps its promises."""
 _ANSWERS = {
     "denied": (403, "AccessDenied"),
     "error": (500, "InternalError"),
@@ -93,10 +96,11 @@ class StrikingEndpoint:
         self._server.shutdown()
         self._server.server_close()
 
-    def arm(self, strike: str, at: int) -> None:
-        """`at`: the number of the request that is hit, counted from 1; 0: none."""
+    def arm(self, strike: str, at: int, random: Random | None = None, chance: float = 0.0) -> None:
+        """`at`: the number of the request that is hit, counted from 1; 0: none. With `random` every request is struck with this chance, and
+        what is late is done at some later time."""
         with self._lock:
-            self.strike, self.at = strike, at
+            self.strike, self.at, self._random, self._chance = strike, at, random, chance
             self.requests: list[str] = []
             self.struck: str | None = None
             self._late: list[Request] = []
@@ -105,7 +109,7 @@ class StrikingEndpoint:
 
     def calm(self) -> None:
         """No strikes from here on."""
-        self.at = 0
+        self.at, self._random = 0, None
 
     def do_what_is_late(self) -> None:
         while self._late:
@@ -124,7 +128,7 @@ class StrikingEndpoint:
                 self.forward(request)
                 return None, 0
             case "late":
-                if not self._late:
+                if not self._late or self._random is not None:
                     self._late.append(request)
                 self._is_late.wait(2 * self._timeout)
                 return None, 0
@@ -148,6 +152,10 @@ class StrikingEndpoint:
             number = len(self.requests)
             if request.method in ("PUT", "POST", "DELETE"):
                 self._changed.append(request.key)
+            if self._random is not None:
+                if self._late and self._random.random() < 0.1:
+                    self.forward(self._late.pop(self._random.randrange(len(self._late))))
+                return self._random.choice(_UNRELIABLE) if self._random.random() < self._chance else ""
             if not 0 < self.at <= number:
                 return ""
             if self.strike.startswith("down"):

@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 from fsspec import AbstractFileSystem
@@ -33,6 +34,8 @@ from maintainer.storage.remote import RemoteStorage
 T = TypeVar("T")
 
 STRIKES = ("denied", "busy", "lost", "slow", "short", "stale", "gone", "down", "down after", "interrupt", "interrupt after")
+_UNRELIABLE = ("busy", "lost", "slow")
+"""What happens to a store that keeps its promises."""
 _MAKES = ("pipe_file", "close")
 
 
@@ -49,10 +52,13 @@ class StrikingFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     cachable = False
 
-    def __init__(self, strike: str = "busy", at: int = 0) -> None:
+    def __init__(self, strike: str = "busy", at: int = 0, random: Random | None = None, chance: float = 0.0) -> None:
+        """With `random` every request is struck with this chance, and what is late is done at some later time."""
         super().__init__()
         self.strike = strike
         self.at = at
+        self.random = random
+        self.chance = chance
         self.requests: list[str] = []
         self._late: list[Callable[[], object]] = []
         self._made: list[str] = []
@@ -68,39 +74,51 @@ class StrikingFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def do_what_is_late(self) -> None:
         while self._late:
-            with suppress(OSError):
-                self._late.pop()()
+            self._do_late(0)
+
+    def _do_late(self, index: int) -> None:
+        with suppress(OSError):
+            self._late.pop(index)()
 
     def asked(self, name: str, path: str, do: Callable[[], T]) -> T:
-        """Do a request, unless it is the one that is struck."""
-        with self._lock:
-            self.requests.append(f"{name} {os.path.basename(path)}")
-            number = len(self.requests)
-            if name in _MAKES:
-                self._made.append(path)
-        cause = self.strike.removesuffix(" after")
-        if 0 < self.at < number and cause == "down":
-            raise ConnectionRefusedError("connection refused")
-        if number != self.at or self.strike in ("stale", "short"):
-            answer = do()
-            return answer[: len(answer) // 2] if number == self.at and isinstance(answer, bytes) and self.strike == "short" else answer  # type: ignore[return-value]
-        match self.strike:
+        """Do a request, unless it is one that is struck."""
+        strike = self._strike(name, path)
+        match strike:
             case "denied":
                 raise StoreError(403, "forbidden")
             case "busy":
                 raise StoreError(503, "slow down")
-            case "gone" if name == "rm_file":
-                return do()
             case "gone":
                 raise FileNotFoundError(path)
             case "slow":
                 self._late.append(do)
                 raise FSTimeoutError
-            case "lost" | "down after" | "interrupt after":
-                do()
-        if cause == "interrupt":
-            raise KeyboardInterrupt
-        raise ConnectionResetError("connection reset")
+            case "down":
+                raise ConnectionRefusedError("connection refused")
+            case "interrupt":
+                raise KeyboardInterrupt
+        answer = do()
+        match strike:
+            case "interrupt after":
+                raise KeyboardInterrupt
+            case "lost" | "down after":
+                raise ConnectionResetError("connection reset")
+        return answer[: len(answer) // 2] if strike == "short" and isinstance(answer, bytes) else answer  # type: ignore[return-value]
+
+    def _strike(self, name: str, path: str) -> str:
+        """What happens to a request; empty: nothing."""
+        with self._lock:
+            self.requests.append(f"{name} {os.path.basename(path)}")
+            number = len(self.requests)
+            if name in _MAKES:
+                self._made.append(path)
+            if self.random is not None:
+                if self._late and self.random.random() < 0.1:
+                    self._do_late(self.random.randrange(len(self._late)))
+                return self.random.choice(_UNRELIABLE) if self.random.random() < self.chance else ""
+        if number == self.at:
+            return "" if self.strike == "stale" or (self.strike == "gone" and name == "rm_file") else self.strike
+        return "down" if 0 < self.at < number and self.strike.startswith("down") else ""
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
