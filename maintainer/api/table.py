@@ -14,7 +14,7 @@ from maintainer.table.store import TableStore, create_store, open_store
 if TYPE_CHECKING:
     from maintainer.api.account import PassReport
     from maintainer.api.create import Definition
-    from maintainer.api.maintenance import Known, OnEvent
+    from maintainer.api.maintenance import OnEvent
     from maintainer.data.spill import Spill
     from maintainer.inspect.contents import Files, Snapshots
     from maintainer.inspect.coverage import AwaitedCoverage, Coverage
@@ -139,7 +139,6 @@ class Table:
         stop: threading.Event | None = None,
         spill: Spill | None = None,
         rewrite_append_bytes: int | None = None,
-        known: Known | None = None,
     ) -> PassReport:
         """One maintenance pass, until nothing is left to do: compacts, builds the index groups that this touches, and commits both.
 
@@ -148,7 +147,6 @@ class Table:
         cover them, and `rewrite_append_bytes` limits what is rewritten of those that are there already. Without `repeat` one round is enough.
         `memory` is a budget in bytes; what does not fit goes to `spill`. What is finished is committed in groups, each `commit_interval`
         seconds (by default what `maintain.commit-interval` says) and before an error is raised. Setting `stop` ends the pass early.
-        A `Known` that goes from pass to pass lets each read only what has come since the one before.
 
         The callbacks are called from several threads: `progress(work, bytes)` while files are read, `on_event(name, fields)` for what is
         logged; the last event is `pass.finished`, also of a pass that fails.
@@ -171,7 +169,6 @@ class Table:
             stop=stop,
             spill=spill,
             rewrite_append_bytes=rewrite_append_bytes,
-            known=known,
         )
 
     def expire(

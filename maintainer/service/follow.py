@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from maintainer.api import maintenance
 from maintainer.api.account import PassReport
 from maintainer.api.maintenance import Known
 from maintainer.data.spill import Spill
@@ -235,7 +236,8 @@ class Follower:
             self._lease, self._writing = lease, True
             self._alive()
             try:
-                report = table.maintain(
+                report = maintenance.run_pass(
+                    table.store,
                     memory=lease.size,
                     stop=self._workshop.stop,
                     spill=self._workshop.spill,

@@ -21,6 +21,7 @@ from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.follow import EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, KeptMetadata, Workshop
 from maintainer.service.lease import MemoryBudget
 from maintainer.table import state
+from maintainer.table.store import TableStore
 from tests.support.daemons import eventually
 from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable
@@ -52,14 +53,14 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: Callable[[dict[str, Any
     asked: list[dict[str, Any]] = []
     waiting = list(answers)
 
-    def maintain(self: Table, **request: Any) -> PassReport:
+    def maintain(store: TableStore, **request: Any) -> PassReport:
         asked.append(request)
         answer = waiting.pop(0) if waiting else (lambda request: report())
         if isinstance(answer, Exception):
             raise answer
         return answer(request)
 
-    monkeypatch.setattr(Table, "maintain", maintain)
+    monkeypatch.setattr("maintainer.api.maintenance.run_pass", maintain)
     return asked
 
 
