@@ -44,6 +44,7 @@ class CheckThenReplace:
     stall = 0.003
 
     def create_if_absent(self: Any, path: str, data: bytes, exclusive: bool = True) -> bool:
+        self.before(path)
         if self.exists(path):
             return False
         self.replace(f"{path}.mine", data)
@@ -54,7 +55,11 @@ class CheckThenReplace:
         self.delete(f"{path}.mine")
         return not there
 
+    def before(self, path: str) -> None:
+        """Before it looks whether the snapshot is there."""
+
     def between(self, path: str) -> None:
+        """After it looked, and before it replaces what is there by then."""
         if Random().random() < 0.3:
             time.sleep(self.stall)
 
