@@ -26,6 +26,8 @@ from maintainer.api.account import PassReport
 from maintainer.api.maintenance import Known
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported, UsageError
+from maintainer.maintain.reclaim.expire import expire
+from maintainer.model.snapshot import Snapshot
 from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.lease import Lease, MemoryBudget
 from maintainer.service.rewrites import RewriteAccount
@@ -41,6 +43,8 @@ log = structlog.get_logger(__name__)
 
 MOST_WAIT = 300.0
 """Seconds between two attempts on a table or store that keeps failing."""
+EXPIRE_AFTER_COMMITS = 60.0
+"""Seconds between two expirations while this process commits."""
 EXPIRE_EVERY = 600.0
 """Seconds after which snapshots are expired although this process has committed nothing."""
 
@@ -132,6 +136,10 @@ class Follower:
         self._published: dict[int, str | None] = {}
         self._rewrites = RewriteAccount()
         self._expired = -math.inf
+        self._committed = False
+        """Whether this process has committed since it last expired."""
+        self._snapshots: dict[int, Snapshot] = {}
+        """Snapshots that expirations have read."""
         self._expiry_told: str | None = None
         self._backoff = Backoff(workshop.poll_interval)
         self._told: object = None
@@ -215,7 +223,8 @@ class Follower:
                 self._watch = Watch(self._opened.store)
         if self._due is not None and time.monotonic() >= self._due:
             self._pass(self._opened, self._watch)
-        if time.monotonic() - self._expired >= EXPIRE_EVERY and self._due is None and not self._workshop.stop.is_set():
+        waited = time.monotonic() - self._expired
+        if waited >= (EXPIRE_AFTER_COMMITS if self._committed else EXPIRE_EVERY) and not self._workshop.stop.is_set():
             self._expire(self._opened)
 
     def _pass(self, table: Table, watch: Watch) -> None:
@@ -252,8 +261,7 @@ class Follower:
         self._workshop.kept.used(self)
         published, self._published = self._published, {}
         watch.passed(report.snapshot_after, published)
-        if published and not self._workshop.stop.is_set():
-            self._expire(table)
+        self._committed = self._committed or bool(published)
 
     def _next_pass(self, report: PassReport, allowed: int) -> float | None:
         """When a pass is needed even if nothing changes."""
@@ -272,12 +280,12 @@ class Follower:
 
     def _expire(self, table: Table) -> None:
         """Deletes what retention gives up. Maintenance does not depend on it, so its failures stay here."""
-        self._expired = time.monotonic()
+        self._expired, self._committed = time.monotonic(), False
         try:
             if not table.store.options().expire:
                 return
             self._writing = True
-            expiry = table.expire(progress=lambda count: self._alive())
+            expiry = expire(table.store, progress=lambda count: self._alive(), kept=self._snapshots)
         except Exception as error:
             if str(error) != self._expiry_told:
                 self._expiry_told = str(error)
@@ -312,6 +320,8 @@ class Follower:
                 error=f"{what}; nothing is built on the lost snapshot",
                 do=_ADVICE,
             )
+        if sighting.change is not Change.COMMITTED:
+            self._snapshots.clear()
         log.info(
             "table.changed",
             table=self.name,

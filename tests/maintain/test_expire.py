@@ -15,11 +15,12 @@ from maintainer.errors import CorruptTable, StorageError, Unsupported, UsageErro
 from maintainer.maintain.reclaim import expire as module
 from maintainer.maintain.reclaim.expire import Expiry, expire
 from maintainer.model.files import FileKind
+from maintainer.model.snapshot import Snapshot
 from maintainer.table.store import TableStore
 from tests.support import kept
 from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable
-from tests.support.striking_storage import files_below
+from tests.support.striking_storage import StrikingStorage, files_below
 
 
 @pytest.fixture
@@ -72,6 +73,19 @@ def test_a_dry_run_finds_what_the_next_run_deletes(table: SmallTable) -> None:
     assert dry.deleted is None and real.found is None
     assert dry.found == real.deleted
     assert (dry.snapshots, dry.bytes, dry.earliest, dry.latest) == (real.snapshots, real.bytes, 6, 12)
+
+
+def test_settled_snapshots_are_read_once_over_several_expirations(table: SmallTable) -> None:
+    storage = StrikingStorage(table.path)
+    known: dict[int, Snapshot] = {}
+    rows, read = all_rows(table), []
+    for first_kept, later_ms in ((3, 0), (5, 2 * module.SETTLED_MS), (7, 2 * module.SETTLED_MS)):
+        storage.requests.clear()
+        now = int(time.time() * 1000) + later_ms
+        expire(TableStore(storage), retain_min=1, seconds=0, keep_from=first_kept, now_ms=now, kept=known)
+        read.append(sum("snapshot/snapshot-" in request and not request.startswith("delete") for request in storage.requests))
+    assert read == [12, 10, 0]  # young ones may still be replaced
+    check(table, rows)
 
 
 def test_the_tables_own_options_say_what_is_kept(table: SmallTable) -> None:

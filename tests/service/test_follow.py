@@ -14,11 +14,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from maintainer.api.account import PassReport
-from maintainer.api.table import Table
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, StorageError, Unsupported
+from maintainer.maintain.reclaim.expire import expire
 from maintainer.service.discovery import ConfiguredTable
-from maintainer.service.follow import EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, KeptMetadata, Workshop
+from maintainer.service.follow import EXPIRE_AFTER_COMMITS, EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, KeptMetadata, Workshop
 from maintainer.service.lease import MemoryBudget
 from maintainer.table import state
 from maintainer.table.store import TableStore
@@ -221,18 +221,22 @@ def test_a_snapshot_that_was_replaced_is_an_alarm_and_nothing_is_built_on_it(tab
 
 def test_expiry_after_own_commits_and_now_and_then(table: SmallTable, monkeypatch: pytest.MonkeyPatch):
     expired: list[int] = []
-    plain = Table.expire
-    monkeypatch.setattr(Table, "expire", lambda self, **request: expired.append(1) or plain(self, **request))
+    plain = expire
+    monkeypatch.setattr("maintainer.service.follow.expire", lambda store, **request: expired.append(1) or plain(store, **request))
     follows = follower(table)
     follows.turn()
     assert len(expired) == 1  # the first turn
     table.write(some_rows(0))
     follows.turn()
-    assert len(expired) == 2
+    assert len(expired) == 1  # not after every commit
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + EXPIRE_AFTER_COMMITS)
     follows.turn()
     assert len(expired) == 2
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + EXPIRE_EVERY)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 2 * EXPIRE_AFTER_COMMITS)
+    follows.turn()
+    assert len(expired) == 2  # nothing was committed since
+    monkeypatch.setattr(time, "monotonic", lambda: now + EXPIRE_AFTER_COMMITS + EXPIRE_EVERY + 1)
     follows.turn()
     assert len(expired) == 3
 
@@ -253,10 +257,10 @@ def test_expiry_goes_on_at_the_next_turn_while_there_may_be_more(table: SmallTab
 
 
 def test_an_expiry_that_fails_does_not_keep_a_table_from_its_passes(table: SmallTable, monkeypatch: pytest.MonkeyPatch, events: list[Any]):
-    def fails(self: Table, **request: Any) -> None:
+    def fails(store: TableStore, **request: Any) -> None:
         raise Unsupported("cannot expire")
 
-    monkeypatch.setattr(Table, "expire", fails)
+    monkeypatch.setattr("maintainer.service.follow.expire", fails)
     follows = follower(table)
     for first in (0, 5):
         table.write(some_rows(first))

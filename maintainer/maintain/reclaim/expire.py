@@ -37,6 +37,8 @@ MOST_AHEAD = 64
 """Snapshots that are read at once. Often the first one is too young to go, so it is read alone, and then ever more."""
 MOST_GAPS = 1000
 """Missing snapshots that are asked for before the listing is believed."""
+SETTLED_MS = 120_000
+"""A snapshot of this age is not replaced any more: other writers do that while they publish."""
 LOOKS = 1.0
 """Seconds for which a look at the names of tags, branches and consumers is good enough."""
 _CHANGELOG = re.compile(r"changelog-[0-9]+")
@@ -71,13 +73,18 @@ def expire(
     now_ms: int | None = None,
     progress: Progress | None = None,
     threads: int = THREADS,
+    kept: dict[int, Snapshot] | None = None,
 ) -> Expiry:
-    """Expire the snapshots of a table that its options, or these values in their place, let go; from `keep_from` on they stay in any case."""
+    """Expire the snapshots of a table that its options, or these values in their place, let go; from `keep_from` on they stay in any case.
+
+    `kept` goes from one expiration to the next of the same table, so that each reads only snapshots that are new to it.
+    """
     options = store.options()
     check_expirable(store, options)
     retention = Retention.of(options, retain_min, retain_max, seconds, limit)
     with Workers(threads) as workers:
-        run = _Run(store, options, retention, keep_from, dry_run, int(time.time() * 1000) if now_ms is None else now_ms, progress, workers)
+        now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        run = _Run(store, options, retention, keep_from, dry_run, now_ms, progress, workers, {} if kept is None else kept)
         return run.report(run.expire())
 
 
@@ -108,7 +115,9 @@ class _Run:
         now_ms: int,
         progress: Progress | None,
         workers: Workers,
+        kept: dict[int, Snapshot],
     ) -> None:
+        self.kept = kept
         self.store, self.options, self.retention, self.keep_from = store, options, retention, keep_from
         self.dry_run, self.now_ms, self.progress, self.workers = dry_run, now_ms, progress, workers
         self.interrupted = False
@@ -122,7 +131,7 @@ class _Run:
         store = self.store
         consumers = store.consumers()
         protected = [*self._next_snapshots(consumers), *([] if self.keep_from is None else [self.keep_from])]
-        known = _Known(store, self.workers)
+        known = _Known(store, self.workers, self.kept)
         _, end = expiring(known.ids, known.time_of, self.retention, protected, self.now_ms)
         leaving = known.snapshots([each for each in known.ids if each < end])
         staying = known.snapshots([each for each in known.ids if each >= end]) if leaving else []
@@ -131,6 +140,7 @@ class _Run:
             steps, self.skipped = unused(store, leaving, staying, self._tags(store), self._branches(), self.workers)
             done = [step for step in steps if self._leave(step)]
             self._clean_directories({directory for step in done for directory in step.directories})
+        known.keep(self.kept, self.now_ms)
         left = [each for each in known.there if each not in self.snapshots]
         if left and not self.dry_run:
             self._write_hint(left[0])
@@ -264,13 +274,13 @@ class _Known:
     """The snapshots of a table, each file read once; those after it are read with it. An id that is missing in the listing is asked for all the
     same, as far as there are few: what was just committed must not be taken for a gap."""
 
-    def __init__(self, store: TableStore, workers: Workers) -> None:
+    def __init__(self, store: TableStore, workers: Workers, kept: Mapping[int, Snapshot]) -> None:
         self._store, self._workers = store, workers
         self._listed = store.snapshot_ids()
         between = range(self._listed[0], self._listed[-1] + 1) if self._listed else ()
         self.ids: Sequence[int] = between if len(between) - len(self._listed) <= MOST_GAPS else self._listed
         self._asked = frozenset(self.ids)
-        self._found: dict[int, Snapshot | None] = {}
+        self._found: dict[int, Snapshot | None] = {each: kept[each] for each in self._listed if each in kept}
         self._ahead = 1
 
     @property
@@ -289,6 +299,12 @@ class _Known:
         """Those that are there."""
         self._load(ids)
         return [snapshot for snapshot in map(self._found.__getitem__, ids) if snapshot is not None]
+
+    def keep(self, kept: dict[int, Snapshot], now_ms: int) -> None:
+        """What the next expiration need not read again."""
+        kept.clear()
+        found = filter(None, self._found.values())
+        kept.update((snapshot.id, snapshot) for snapshot in found if snapshot.time_millis < now_ms - SETTLED_MS)
 
     def _load(self, ids: Iterable[int]) -> None:
         wanted = [each for each in ids if each not in self._found]
