@@ -43,8 +43,8 @@ class Attempts:
         self._writer = ManifestWriter(store.storage, store.layout, schema.partition_types, self._options)
         self._merged: Merged | None = None
         self._base: Sequence[ManifestFileMeta] = ()
-        self.was_replaced = False
-        """Whether an attempt was published that is not the table's snapshot any more: others may have built on it."""
+        self.replaced_from: int | None = None
+        """The first snapshot that was published and is not the table's any more: others may have built on it."""
 
     def prepare(self, state: TableState | None, changes: Sequence[BucketChange]) -> Snapshot:
         """The next snapshot on top of a state; everything that it names is durable. An error leaves nothing behind."""
@@ -63,10 +63,14 @@ class Attempts:
         """The last attempt was certainly not published; what was merged for it may be of use to the next one."""
         self._delete_except(self._merged.created if self._merged else ())
 
-    def replaced(self) -> None:
+    @property
+    def was_replaced(self) -> bool:
+        return self.replaced_from is not None
+
+    def replaced(self, snapshot: Snapshot) -> None:
         """The last attempt was published, but it is not the table's snapshot any more; its files stay."""
         self._writer.created = []
-        self.was_replaced = True
+        self.replaced_from = self.replaced_from or snapshot.id
 
     def won(self) -> None:
         """The last attempt is published: left over is only what was merged for an earlier one and did not fit this one."""

@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -35,12 +35,12 @@ from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerErro
 from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
-from maintainer.model.files import BucketKey
+from maintainer.model.files import BucketKey, FileKind
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import CommitKind, Snapshot
 from maintainer.model.work import Result
 from maintainer.table.options import TableOptions
-from maintainer.table.state import TableState, load_latest
+from maintainer.table.state import SnapshotExpired, TableState, load_latest
 from maintainer.table.store import TableStore
 
 log = structlog.get_logger(__name__)
@@ -127,8 +127,12 @@ class Committer:
         schema = self._store.latest_schema()
         default = self._store.options(schema).bucket
         changes = [change_of.of_append(message, default) for message in messages]
-        changes = [change for change in changes if not change.is_empty]
-        return self._commit(Attempts(self._store, schema, CommitKind.APPEND, self.user, properties), schema, changes, _checked_appends)
+        attempts = Attempts(self._store, schema, CommitKind.APPEND, self.user, properties)
+
+        def check(state: TableState | None, of: TableSchema, wanted: Sequence[BucketChange]) -> Sequence[BucketChange]:
+            return _checked_appends(state, wanted, _deleted_since(self._store, attempts.replaced_from, state))
+
+        return self._commit(attempts, schema, [change for change in changes if not change.is_empty], check)
 
     def _commit_changes(
         self,
@@ -226,7 +230,7 @@ class Committer:
             attempts.lost()
             return False
         if outcome is Outcome.REPLACED:
-            attempts.replaced()
+            attempts.replaced(snapshot)
             return False
         attempts.won()
         self._strict_mode.published(snapshot)
@@ -283,18 +287,32 @@ def _fitting(
     return fitting
 
 
-def _checked_appends(state: TableState | None, schema: TableSchema, changes: Sequence[BucketChange]) -> Sequence[BucketChange]:
-    """The appends without files that are there already: an earlier attempt was published and replaced, but the latest snapshot builds on it."""
+def _checked_appends(state: TableState | None, changes: Sequence[BucketChange], deleted: Collection[str]) -> Sequence[BucketChange]:
+    """The appends without files that have been there already: an earlier attempt was published and replaced, but what is there builds on it,
+    and may have compacted them since, which `deleted` tells."""
     counts = _live_bucket_counts(state)
     there = set() if state is None else {file.file_name for change in changes for file in state.bucket(change.bucket).files}
     missing = []
     for change in changes:
         known = counts.setdefault(change.bucket.partition, {change.total_buckets})
         check_bucket_count(change, known)
-        entries = tuple(entry for entry in change.entries if entry.file.file_name not in there)
+        entries = tuple(entry for entry in change.entries if not (entry.file.file_name in there or entry.file.file_name in deleted))
         if entries:
             missing.append(replace(change, entries=entries))
     return missing
+
+
+def _deleted_since(store: TableStore, replaced: int | None, state: TableState | None) -> set[str]:
+    """Names of the files that the snapshots after one that was replaced deleted."""
+    names: set[str] = set()
+    if replaced is None or state is None:
+        return names
+    for snapshot_id in range(replaced + 1, state.snapshot.id + 1):
+        snapshot = store.find_snapshot(snapshot_id)
+        if snapshot is None:
+            raise SnapshotExpired(f"{store.name}: snapshot {snapshot_id} expired before anybody knew what it was built on")
+        names |= {entry.file.file_name for entry in store.manifests.delta_entries(snapshot) if entry.kind is FileKind.DELETE}
+    return names
 
 
 def _live_bucket_counts(state: TableState | None) -> dict[bytes, set[int]]:

@@ -312,6 +312,25 @@ def test_giving_up_after_a_replaced_snapshot_is_an_unknown_outcome(tmp_path: Pat
         append(slow, file_meta("mine.parquet"))
 
 
+def test_what_was_compacted_on_top_of_a_replaced_snapshot_is_not_appended_again(store: TableStore) -> None:
+    """Rows that somebody deleted in between would come back."""
+    slow, storage = faulty(store)
+    mine = file_meta("mine.parquet")
+
+    def replace_ours(request: str, path: str) -> None:
+        storage.after = lambda request, path: None
+        commit(store, result(store, [FIRST, mine], [OUTPUT]))
+        snapshots = Path(store.uri, "snapshot")
+        (snapshots / "snapshot-2").unlink()
+        (snapshots / "snapshot-3").rename(snapshots / "aside")
+        append(store, file_meta("theirs.parquet"))
+        (snapshots / "aside").rename(snapshots / "snapshot-3")
+
+    storage.after = replace_ours
+    assert Committer(slow).commit_append([CommitMessage(EMPTY_ROW, 0, new_files=(mine,))]) is None
+    assert names(bucket(store).files) == {("out.parquet", 5): 1}
+
+
 def test_a_conflict_after_a_replaced_snapshot_deletes_nothing(store: TableStore) -> None:
     """Whoever saw ours may be about to publish what builds on it."""
     slow, storage = faulty(store)
