@@ -5,6 +5,9 @@ Invariants of what one flush writes for a bucket:
 * keys ascend and are unique; of several rows of a key the last one that arrived is kept, a delete as `-D`;
 * the sequence number of a row is the bucket's next number plus the row's place in its arrival order; the next number starts at the largest
   `_MAX_SEQUENCE_NUMBER` of the bucket's live files plus one (0 for an empty bucket), or at what this writer gave out before if that is larger;
+  writers that fill a bucket at the same time therefore give out the same numbers, as Java's do. Of two rows of a key with one number an insert
+  wins over a delete, and else the one in the file with the larger maximum, smaller minimum, or earlier creation, whichever was committed
+  first (spec 04 §2, §14.4): the first compaction settles that for all readers. Where the order of such writes matters, one writer must do them;
 * files are of level 0 and source APPEND.
 
 Nothing is visible before `commit`. Leaving the `with` block commits, an exception aborts: then the files that this writer made are deleted,
