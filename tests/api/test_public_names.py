@@ -11,8 +11,8 @@ import maintainer
 from maintainer.api.table import Table
 
 NAMES = {
-    "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "MaintainerError", "MissingFile", "NotATable", "Spill", "StorageError",
-    "Table", "Unsupported", "UsageError", "col", "create_table", "open_table",
+    "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "MaintainerError", "MissingFile", "NotATable", "Spill",
+    "StorageError", "Table", "Unsupported", "UsageError", "col", "create_table", "open_table",
 }  # fmt: skip
 METHODS = {
     "scan": ["where", "columns", "order_by", "limit", "snapshot_id", "tag", "as_of", "use_index"],
