@@ -51,7 +51,8 @@ def test_daemons_beside_a_java_engine(tmp_path: Path, engine: str) -> None:
     assert readers.java_rows(Path(table.uri)) == table.check()
 
 
-@pytest.mark.parametrize("kind", [pytest.param("local", marks=pytest.mark.long), "s3"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["local", "s3"])
 def test_beside_a_writer_that_checks_and_then_replaces(tmp_path: Path, kind: str) -> None:
     """With a delay that is longer than it takes between looking and replacing, nothing of ours is lost; rows of its own may be."""
     table = arena(tmp_path, kind, **EXPIRING, **{"publish.verify-delay": "50 ms" if kind == "local" else "300 ms"})

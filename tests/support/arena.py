@@ -97,6 +97,7 @@ class Arena:
             for daemon in running:
                 assert daemon.stop() == 0
                 self.events += daemon.events()
+        print(f"{self.uri}: {self.store.latest_snapshot_id()} snapshots; daemons: {dict(self.told('info', 'warning', 'error', 'critical'))}")
         return {role: output for role, (output, _, _) in ended.items()}
 
     def wait_for_coverage(self) -> None:
