@@ -11,9 +11,10 @@ def upload(filesystem: Any, directory: Path, uri: str) -> None:
 
 
 def download(filesystem: Any, uri: str, directory: Path) -> None:
-    """What is there now."""
+    """What is there now, without the empty objects that some make for directories."""
     prefix = filesystem._strip_protocol(uri)
-    for name, data in filesystem.cat(filesystem.find(prefix), on_error="raise").items():
+    names = [name for name in filesystem.find(prefix) if not name.endswith("/")]
+    for name, data in filesystem.cat(names, on_error="raise").items():
         file = directory / name.removeprefix(f"{prefix}/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
