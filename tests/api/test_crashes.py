@@ -23,6 +23,7 @@ from maintainer.table.store import TableStore, create_store, open_store
 from tests.support import striking_disk, striking_filesystem, striking_storage
 from tests.support.campaign import share
 from tests.support.crashes import QUICK, SCENES, Before, Scene, check_aftermath, check_unreliable, work_with_an_unreliable_store
+from tests.support.losing_disk import LosingDisk
 from tests.support.small_table import SmallTable
 from tests.support.striking_disk import StrikingDisk
 from tests.support.striking_filesystem import StrikingFileSystem
@@ -30,6 +31,7 @@ from tests.support.striking_storage import StrikingStorage
 
 TRIALS = share("failing requests of a local store: trials a scene", short=6, long=10_000)
 DISK_TRIALS = share("failing disks: trials a scene", short=4, long=10_000)
+POWER_TRIALS = share("power that is lost: trials a scene", short=3, long=10_000)
 REMOTE_TRIALS = share("failing requests of an fsspec store: trials a scene", short=4, long=10_000)
 UNRELIABLE = share("unreliable fsspec stores", short=2, long=300)
 PEERS = 40
@@ -52,7 +54,15 @@ Attempt = Callable[[str, str, int], tuple[BaseException | None, str]]
 
 
 def strike_all(
-    scene: Scene, table: SmallTable, directory: Path, strikes: tuple[str, ...], requests: int, trials: int, attempt: Attempt, clean: str
+    scene: Scene,
+    table: SmallTable,
+    directory: Path,
+    strikes: tuple[str, ...],
+    requests: int,
+    trials: int,
+    attempt: Attempt,
+    clean: str = "",
+    is_durable: bool = True,
 ) -> None:
     """Every strike at every request, or a sample of them. `clean` is the strike after which nothing may be left behind."""
     cases = [(strike, at) for strike in strikes for at in range(1, requests + 1)]
@@ -65,9 +75,10 @@ def strike_all(
         error, struck = attempt(path, strike, at)
         ended[type(error).__name__] += 1
         context = f"{strike} at request {at} ({struck})"
-        check_aftermath(scene, table, path, before, error, context, leaves_nothing=strike == clean, peers=number % PEERS == 0)
+        peers = number % PEERS == 0
+        check_aftermath(scene, table, path, before, error, context, leaves_nothing=strike == clean, peers=peers, is_durable=is_durable)
         shutil.rmtree(path)
-    assert set(ended) != {"NoneType"}, ended
+    assert len(cases) == 1 or set(ended) != {"NoneType"}, ended
 
 
 def ending(do: Callable[[], object]) -> BaseException | None:
@@ -108,6 +119,25 @@ def test_any_change_of_a_disk_may_fail(scene: tuple[Scene, SmallTable], tmp_path
             return ending(lambda: one.do(TableStore(LocalStorage(path)))), str(disk.struck)
 
     strike_all(one, table, tmp_path, striking_disk.STRIKES, len(sound.changes), DISK_TRIALS, attempt, clean="ENOSPC")
+
+
+def test_power_may_be_lost_at_any_change(scene: tuple[Scene, SmallTable], tmp_path: Path) -> None:
+    one, table = scene
+    sound, graves = LosingDisk(tmp_path), tmp_path / "graves"
+    path = copied(table, tmp_path)
+    with sound.inserted():
+        one.do(TableStore(LocalStorage(path)))
+
+    def attempt(path: str, strike: str, at: int) -> tuple[BaseException | None, str]:
+        shutil.rmtree(graves, ignore_errors=True)
+        graves.mkdir()
+        disk = LosingDisk(graves, at)
+        with disk.inserted():
+            error = ending(lambda: one.do(TableStore(LocalStorage(path))))
+        disk.lose_power(path, Random(at))
+        return error, "power"
+
+    strike_all(one, table, tmp_path, ("lost",), sound.changes + 1, POWER_TRIALS, attempt, is_durable=False)
 
 
 def test_any_request_of_a_library_may_fail(scene: tuple[Scene, SmallTable], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
