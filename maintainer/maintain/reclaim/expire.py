@@ -280,8 +280,18 @@ class _Known:
         between = range(self._listed[0], self._listed[-1] + 1) if self._listed else ()
         self.ids: Sequence[int] = between if len(between) - len(self._listed) <= MOST_GAPS else self._listed
         self._asked = frozenset(self.ids)
-        self._found: dict[int, Snapshot | None] = {each: kept[each] for each in self._listed if each in kept}
+        self._found: dict[int, Snapshot | None] = self._still_there(kept)
         self._ahead = 1
+
+    def _still_there(self, kept: Mapping[int, Snapshot]) -> dict[int, Snapshot | None]:
+        """What is known from an earlier expiration, if the table has not been rolled back or made again since: that takes the newest one of them
+        away, and others may stand in their places by now."""
+        known: dict[int, Snapshot | None] = {each: kept[each] for each in self._listed if each in kept}
+        if not known:
+            return known
+        newest = max(known)
+        found = self._store.find_snapshot(newest)
+        return known if found == known[newest] else {newest: found}
 
     @property
     def there(self) -> list[int]:
