@@ -89,8 +89,8 @@ class Daemon:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether turns still run that nobody waits for any more."""
-        return any(follower.is_running for follower in self._all())
+        """Whether turns or listings still run that nobody waits for any more."""
+        return any(follower.is_running for follower in self._all()) or any(listing.is_running for listing in self._listings)
 
     # start and end
 
@@ -115,7 +115,7 @@ class Daemon:
             self._add_job(listing.job, self._list, [listing], 1, self._configuration.poll_interval * RESOLVE_EVERY, 0.0)
 
     def _end(self, reason: str) -> None:
-        running = [follower.name for follower in self._all() if follower.is_running]
+        running = self._running()
         log.info("service.stopping", signal=reason, running=running, at_most=STOP_SECONDS)
         self._stop.set()
         self._workshop.budget.wake()
@@ -126,8 +126,13 @@ class Daemon:
             if time.monotonic() - started >= patience:
                 break
             time.sleep(0.02)
-        left = [follower.name for follower in self._all() if follower.is_running]
+        left = self._running()
         log.log(logging.WARNING if left else logging.INFO, "service.stopped", abandoned=left)
+
+    def _running(self) -> list[str]:
+        """Tables that have a turn, and warehouses that are being listed."""
+        tables = [follower.name for follower in self._all() if follower.is_running]
+        return tables + [listing.warehouse.uri for listing in self._listings if listing.is_running]
 
     def _look_for_stalls(self) -> None:
         silent = {follower for follower in self._all() if follower.silent_for() > STALL_SECONDS}
@@ -189,8 +194,14 @@ class Daemon:
     # warehouses
 
     def _list(self, listing: _Listing) -> None:
-        if self._stop.is_set():
-            return
+        listing.is_running = True
+        try:
+            if not self._stop.is_set():
+                self._take_what_is_listed(listing)
+        finally:
+            listing.is_running = False
+
+    def _take_what_is_listed(self, listing: _Listing) -> None:
         warehouse = listing.warehouse
         with self._lock:
             known = {key: follower for key, follower in self._followers.items() if not follower.table.named}
@@ -259,3 +270,4 @@ class _Listing:
         self.job = job
         self.backoff = Backoff(poll_interval)
         self.keys: set[str] | None = None
+        self.is_running = False
