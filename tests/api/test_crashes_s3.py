@@ -35,7 +35,7 @@ FILES = share("failing requests of files that are sent in parts", short=6, long=
 UNRELIABLE = share("unreliable S3", short=1, long=100)
 PEERS = 20
 """Of so many trials, pypaimon reads the table of one, and the next pass of another one is on S3."""
-TIMEOUT = 0.4
+TIMEOUT = 0.6
 """Seconds that clients wait for an answer."""
 
 
