@@ -205,19 +205,21 @@ class Daemon:
         warehouse = listing.warehouse
         with self._lock:
             known = {key: follower for key, follower in self._followers.items() if not follower.table.named}
+        unlisted: list[MaintainerError] = []
         try:
-            found = tables_in(warehouse, frozenset(known))
+            found = tables_in(warehouse, frozenset(known), unlisted)
         except Exception as error:
-            wait = listing.backoff.failed()
-            code = error.exit_code if isinstance(error, MaintainerError) else MaintainerError.exit_code
-            fields = {"failures": listing.backoff.failures, "retry_in": round(wait, 1)}
-            log.error("warehouse.failed", warehouse=warehouse.uri, error=str(error), exit_code=code, **fields)
-            self._postpone(listing.job, wait)
+            self._tell_of_failed_listing(listing, error)
             return
-        failures = listing.backoff.succeeded()
-        if failures:
-            log.info("warehouse.recovered", warehouse=warehouse.uri, failures=failures)
+        if unlisted:
+            self._tell_of_failed_listing(listing, unlisted[0])
+        else:
+            failures = listing.backoff.succeeded()
+            if failures:
+                log.info("warehouse.recovered", warehouse=warehouse.uri, failures=failures)
         keys = {table.key for table in found}
+        if unlisted:  # nothing is gone only because it could not be looked for
+            keys |= listing.keys or set()
         if listing.keys is None or listing.keys != keys:
             tell = log.info if keys else log.warning
             tell("warehouse.listed", warehouse=warehouse.uri, tables=len(keys))
@@ -226,6 +228,13 @@ class Daemon:
             self._forget(known[key])
         for table in found:
             self._follow(table)
+
+    def _tell_of_failed_listing(self, listing: _Listing, error: Exception) -> None:
+        wait = listing.backoff.failed()
+        code = error.exit_code if isinstance(error, MaintainerError) else MaintainerError.exit_code
+        fields = {"failures": listing.backoff.failures, "retry_in": round(wait, 1)}
+        log.error("warehouse.failed", warehouse=listing.warehouse.uri, error=str(error), exit_code=code, **fields)
+        self._postpone(listing.job, wait)
 
     # jobs
 

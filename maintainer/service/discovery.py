@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from maintainer.errors import MaintainerError
+from maintainer.errors import MaintainerError, StorageError
 from maintainer.service.configuration import Configuration, Warehouse, place_key
 from maintainer.storage.layout import Layout
 from maintainer.storage.storage import Storage, join_uri
@@ -54,13 +54,15 @@ def tables_of(configuration: Configuration, on_failure: OnFailure | None = None)
         seen.add(table.key)
         yield table
     for warehouse in configuration.warehouses:
+        unlisted: list[MaintainerError] = []
         try:
-            found = tables_in(warehouse)
+            found = tables_in(warehouse, unlisted=unlisted)
         except MaintainerError as error:
+            unlisted, found = [error], []
+        for failure in unlisted:
             if on_failure is None:
-                raise
-            on_failure(warehouse, error)
-            continue
+                raise failure
+            on_failure(warehouse, failure)
         for table in found:
             if table.key not in seen:
                 seen.add(table.key)
@@ -79,19 +81,32 @@ def named_tables(configuration: Configuration) -> list[ConfiguredTable]:
     return found
 
 
-def tables_in(warehouse: Warehouse, known: frozenset[str] = frozenset()) -> list[ConfiguredTable]:
-    """The tables of a warehouse that its patterns select. Of those with a `known` key the schema is not looked for again."""
+def tables_in(
+    warehouse: Warehouse, known: frozenset[str] = frozenset(), unlisted: list[MaintainerError] | None = None
+) -> list[ConfiguredTable]:
+    """The tables of a warehouse that its patterns select. Of those with a `known` key the schema is not looked for again.
+
+    What cannot be looked into is no reason not to find the rest: a directory that may be a table counts as one, and says itself what is wrong
+    with it; why a database could not be listed goes to `unlisted`, and is raised without that.
+    """
     storage = Storage.open(warehouse.uri, warehouse.storage_options)
     found = []
     for database in _directories(storage, ""):
         if not database.endswith(_DATABASE):
             continue
-        for name in _directories(storage, database):
+        try:
+            members = _directories(storage, database)
+        except StorageError as error:
+            if unlisted is None:
+                raise
+            unlisted.append(error)
+            continue
+        for name in members:
             if not selects(warehouse, f"{database.removesuffix(_DATABASE)}.{name}"):
                 continue
             uri = join_uri(warehouse.uri, database, name)
             table = ConfiguredTable(uri, warehouse.storage_options, warehouse.options, named=False, store=place_key(warehouse.uri))
-            if table.key in known or _has_schema(storage, f"{database}/{name}"):
+            if table.key in known or _may_have_schema(storage, f"{database}/{name}"):
                 found.append(table)
     return found
 
@@ -125,6 +140,11 @@ def _directories(storage: Storage, path: str) -> list[str]:
     return [entry.name for entry in storage.list(path) if entry.is_directory and not entry.name.startswith((".", "_"))]
 
 
-def _has_schema(storage: Storage, path: str) -> bool:
+def _may_have_schema(storage: Storage, path: str) -> bool:
+    """Whether there is a schema; a store that does not say may hold one."""
     prefix = "schema-"
-    return any(entry.name.startswith(prefix) for entry in storage.list(f"{path}/{Layout().schema_directory}") if not entry.is_directory)
+    try:
+        entries = storage.list(f"{path}/{Layout().schema_directory}")
+    except StorageError:
+        return True
+    return any(entry.name.startswith(prefix) for entry in entries if not entry.is_directory)

@@ -74,8 +74,8 @@ class LocalStorage(Storage):
         try:
             with self._errors("list", path), os.scandir(directory) as members:
                 for member in members:
-                    with suppress(FileNotFoundError):  # went away in between
-                        status = member.stat()
+                    status = _status(member)
+                    if status is not None:
                         entries.append(Entry(member.name, status.st_size, stat.S_ISDIR(status.st_mode), status.st_mtime_ns // 1_000_000))
         except FileNotFoundError:
             return []
@@ -196,6 +196,18 @@ class _NewFile(BufferedWriter):
             super().close()
         with suppress(OSError):
             os.unlink(self._path)
+
+
+def _status(member: os.DirEntry[str]) -> os.stat_result | None:
+    """Of what a name leads to; None when it leads nowhere: the file went away in between, or it is a link without an end."""
+    try:
+        return member.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
 
 
 def _exclusive(path: str) -> FileIO:

@@ -9,6 +9,8 @@ import pytest
 from maintainer.errors import MaintainerError, StorageError
 from maintainer.service.configuration import Configuration, Warehouse
 from maintainer.service.discovery import tables_in, tables_of
+from maintainer.storage.local import LocalStorage
+from maintainer.storage.storage import Entry
 from tests.support.s3 import Bucket, s3_bucket  # noqa: F401
 from tests.support.striking_storage import StrikingStorage
 from tests.support.warehouses import deny, table_in
@@ -90,6 +92,31 @@ def test_a_warehouse_that_cannot_be_listed_does_not_hide_others(warehouse: Path,
     found = list(tables_of(configuration, lambda entry, error: failed.append((entry.uri, error))))
     assert len(found) == 3
     assert [uri for uri, _ in failed] == [str(tmp_path / "denied")]
+    with pytest.raises(StorageError):
+        list(tables_of(configuration))
+
+
+def test_a_directory_that_cannot_be_looked_into_does_not_hide_the_tables_beside_it(warehouse: Path):
+    deny(warehouse / "a.db" / "denied" / "schema")
+    deny(warehouse / "a.db" / "endless")
+    (warehouse / "a.db" / "dead").symlink_to("nowhere")
+    deny(warehouse / "endless.db")
+    assert names(warehouse) == ["a.db/denied", "a.db/t", "ab.db/t", "b.db/t"]
+
+
+def test_a_database_that_cannot_be_listed_does_not_hide_others(warehouse: Path, monkeypatch: pytest.MonkeyPatch):
+    def listed(self: LocalStorage, path: str) -> list[Entry]:
+        if path == "ab.db":
+            raise StorageError("denied")
+        return plain(self, path)
+
+    plain = LocalStorage.list
+    monkeypatch.setattr(LocalStorage, "list", listed)
+    configuration = Configuration.model_validate({"warehouses": [{"uri": str(warehouse)}]})
+    failed: list[str] = []
+    found = tables_of(configuration, lambda entry, error: failed.append(str(error)))
+    assert [table.uri.removeprefix(f"{warehouse}/") for table in found] == ["a.db/t", "b.db/t"]
+    assert failed == ["denied"]
     with pytest.raises(StorageError):
         list(tables_of(configuration))
 

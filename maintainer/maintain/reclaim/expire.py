@@ -284,7 +284,7 @@ class _Known:
         self._ahead = 1
 
     def _still_there(self, kept: Mapping[int, Snapshot]) -> dict[int, Snapshot | None]:
-        """What is known from an earlier expiration, if the table has not been rolled back or made again since: that takes the newest one of them
+        """What is known from an earlier expiration, if the table has not been rolled back or made again since: that takes the newest of them
         away, and others may stand in their places by now."""
         known: dict[int, Snapshot | None] = {each: kept[each] for each in self._listed if each in kept}
         if not known:
