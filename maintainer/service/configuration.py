@@ -206,8 +206,9 @@ class Configuration(_Section):
         """Texts that no log may hold; short ones are words like others."""
         return frozenset(
             text
-            for place, text in _leaves(self._source.values, ())
-            if isinstance(text, str) and len(text) >= LEAST_SECRET and (place in self._source.document.written or _is_secret(place, text))
+            for place, value in _leaves(self._source.values, ())
+            for text in _secret_texts(place, value, place in self._source.document.written)
+            if len(text) >= LEAST_SECRET
         )
 
 
@@ -257,7 +258,7 @@ def size_text(size: int) -> str:
 
 def shown_uri(uri: str) -> str:
     """A URI without what may be a password in it."""
-    return re.sub(r"(?<=://)[^/@]*@", f"{MASK}@", uri)
+    return re.sub(r"(?<=://)[^/\s]*@", f"{MASK}@", uri)
 
 
 def place_key(uri: str) -> str:
@@ -413,9 +414,17 @@ def _is_secret(place: Place, value: Any) -> bool:
     names = [str(part) for part in place[3:] if isinstance(part, str)]
     if any(_SECRETS.search(name) for name in names):
         return True
-    if place[2] == "options" or not isinstance(value, str):
+    if place[2] == "options" or isinstance(value, bool) or value is None:
         return False
-    return not _NO_SECRETS.fullmatch(names[-1]) or urlsplit(value).username is not None
+    return not _NO_SECRETS.fullmatch(names[-1]) or urlsplit(str(value)).username is not None
+
+
+def _secret_texts(place: Place, value: Any, written: bool) -> Iterator[str]:
+    """What of a value must not be logged; a password of digits need not be quoted in YAML."""
+    if written or _is_secret(place, value):
+        yield str(value)
+    elif isinstance(value, str) and place[-1] == "uri" and (within := re.search(r"(?<=://)([^/\s]*)@", value)):
+        yield from (within[1], within[1].partition(":")[2])
 
 
 def _leaves(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:

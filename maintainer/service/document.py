@@ -68,6 +68,8 @@ def read(path: str, environment: Mapping[str, str]) -> Document:
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else f":{mark.line + 1}"
         raise UsageError(f"{path}{line}: this is no YAML: {error.problem or error.context}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: this is no configuration: it has too many values, one inside of the other") from None
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: this is no YAML: {error}") from None
     return Document(path, values, reading.lines, reading.written)

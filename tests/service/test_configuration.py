@@ -203,6 +203,22 @@ def test_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert values["poll-interval"] == ("5 s", "default")
 
 
+def test_secrets_of_digits_and_passwords_with_an_at_sign(loaded):
+    configuration = loaded(
+        "tables: [{uri: 'sftp://me:p@ss-word@host/t', storage-options: {key: 1234567890, secret: 98765432109, client_kwargs: {pin: 11223344}}}]"
+    )
+    assert {"1234567890", "98765432109", "11223344", "me:p@ss-word", "p@ss-word"} <= configuration.secrets()
+    values = {each["key"]: each["value"] for each in configuration.values()}
+    assert values["tables[0].uri"] == "sftp://***@host/t"
+    assert {value for key, value in values.items() if "storage-options" in key} == {"***"}
+
+
+def test_values_one_inside_of_the_other_without_end(loaded):
+    for text in ("[" * 20_000, "{a: " * 3000 + "1" + "}" * 3000):
+        with pytest.raises(UsageError, match="one inside of the other"):
+            loaded(f"tables: {text}")
+
+
 def test_errors_hold_no_secrets(loaded):
     with pytest.raises(UsageError) as error:
         loaded("tables: [{uri: 's3://me:hidden@b/t', storage-options: [hidden]}, {uri: 's3://me:hidden@b/t', x: hidden}]")
