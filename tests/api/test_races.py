@@ -20,6 +20,7 @@ from maintainer.errors import CommitConflict, MissingFile
 from maintainer.table.store import open_store
 from tests.peers import readers
 from tests.support.campaign import share
+from tests.support.racers import PATIENT
 from tests.support.small_table import SmallTable, arrow_of
 from tests.support.striking_storage import files_below, named_by, referenced
 
@@ -79,7 +80,7 @@ def test_snapshots_that_expire_at_once(tmp_path: Path) -> None:
 
 def test_a_writer_that_renames_over_our_snapshots(tmp_path: Path) -> None:
     """With a delay that is longer than it takes between looking and renaming, nothing of ours is lost; its own rows may be."""
-    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **{"publish.verify-delay": "50 ms"})
+    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **{"publish.verify-delay": "50 ms"}, **PATIENT)
     rows = rows_of(race(table, "writer0", "writer1", "renamer2", "maintainer3", "reader4"))
     run_pass(table.store)
     found = table.table.scan().to_arrow().to_pydict()

@@ -19,7 +19,7 @@ from maintainer.table.store import TableStore, open_store
 from tests.peers import readers
 from tests.support import s3
 from tests.support.daemons import RunningDaemon
-from tests.support.racers import STORAGE_OPTIONS
+from tests.support.racers import PATIENT, STORAGE_OPTIONS
 from tests.support.s3_copies import download
 from tests.support.small_table import arrow_of
 from tests.support.striking_storage import files_below, referenced
@@ -31,6 +31,7 @@ OPTIONS = {
     "deletion-vectors.enabled": "true",
     "pk-btree.index.columns": "v",
     "pk-bitmap.index.columns": "s",
+    **PATIENT,
 }
 EXPIRING = {"snapshot.num-retained.min": "3", "snapshot.num-retained.max": "6", "snapshot.time-retained": "1 ms"}
 PATIENCE = 120.0

@@ -34,6 +34,8 @@ from tests.support.small_table import arrow_of
 from tests.support.striking_storage import named_by
 
 STORAGE_OPTIONS = "RACERS_STORAGE_OPTIONS"
+PATIENT = {"commit.max-retries": "100", "commit.max-retry-wait": "500 ms"}
+"""Table options for races of so many commits a second that some lose more often in a row than anybody would in earnest."""
 LEAST_COMMITS = 3
 """Of a writer, however slow the machine is."""
 
