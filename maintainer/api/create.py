@@ -12,15 +12,18 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from maintainer.api.ddl import parse_create_table
-from maintainer.errors import UsageError
+from maintainer.errors import Unsupported, UsageError
 from maintainer.format.data_type import assign_ids, parse_field
 from maintainer.index import definition
+from maintainer.maintain.reclaim.retention import Retention
 from maintainer.model.schema import KEY_PREFIX, SYSTEM_NAMES, TableSchema
 from maintainer.model.types import NESTED, DataField, TypeRoot
+from maintainer.table.options import TableOptions
 from maintainer.table.support import check_maintainable
 
 Definition = Mapping[str, Any] | str | os.PathLike[str]
@@ -61,10 +64,20 @@ def validate(schema: TableSchema) -> None:
     _check_keys(schema)
     definition.validate(schema)
     check_maintainable(schema)
+    _check_options(schema)
     from maintainer.write.default_value import default_value
 
     for field in schema.fields:
         default_value(field)
+
+
+def _check_options(schema: TableSchema) -> None:
+    options = TableOptions.of(schema)
+    mistakes = "; ".join(map(str, options.mistakes()))
+    if mistakes:
+        raise UsageError(mistakes)
+    with suppress(Unsupported):  # a table that is never expired is maintained all the same
+        Retention.of(options)
 
 
 def _document(given: Definition) -> Mapping[str, Any]:

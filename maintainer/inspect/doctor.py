@@ -8,7 +8,6 @@ read, is a finding and not an end. What the findings are about is in three modul
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from typing import TypeVar
 
 from maintainer.errors import MaintainerError, StorageError, Unsupported, UsageError
@@ -122,16 +121,12 @@ def _unread_files(state: TableState) -> Iterator[Finding]:
 
 def _unreadable_options(options: TableOptions) -> Iterator[Finding]:
     """Values that cannot be understood, all of them."""
-    for name, member in vars(TableOptions).items():
-        if isinstance(member, cached_property):
-            try:
-                getattr(options, name)
-            except UsageError as error:
-                yield Finding(ERROR, str(error).split(" = ")[0], str(error), "correct the option in the table")
+    for error in options.mistakes():
+        yield Finding(ERROR, str(error).split(" = ")[0], str(error), "correct the option in the table")
 
 
 def _of_options(schema: TableSchema, options: TableOptions, is_defined: bool | None) -> Iterator[Finding]:
-    if not options.boolean("write-only", False):
+    if not options.write_only:
         remedy = "set write-only = true in the table, or for every writer job"
         why = "writers compact and expire on their own, beside us: both sides do the work, and commits conflict"
         yield Finding(WARNING, "write-only = false", why, remedy)

@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from maintainer.errors import MaintainerError, StorageError, Unsupported
+from maintainer.errors import MaintainerError, StorageError, Unsupported, UsageError
 from maintainer.inspect.diagnosis import ERROR, INFO, WARNING, Finding
+from maintainer.maintain.reclaim.retention import Retention
 from maintainer.model.snapshot import CommitKind, Snapshot
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState
@@ -44,7 +45,7 @@ def writers(store: TableStore, options: TableOptions, recent: Sequence[Snapshot]
             "and commits conflict"
         )
         do = "set write-only = true for this job"
-        if options.boolean("write-only", False):
+        if options.write_only:
             do = "write-only = true in the table, so this is a compaction job or one that overrides the option: stop it, or this maintenance"
         yield Finding(WARNING, f"commit user {user} compacts", why, do)
     users = ", ".join(list(dict.fromkeys(snapshot.commit_user for snapshot in others))[:5])
@@ -67,6 +68,10 @@ def writers(store: TableStore, options: TableOptions, recent: Sequence[Snapshot]
 
 def retention(store: TableStore, options: TableOptions, state: TableState | None, recent: Sequence[Snapshot]) -> Iterator[Finding]:
     """Whether snapshots live as long as passes take, and whether they go at all."""
+    try:
+        Retention.of(options)
+    except (UsageError, Unsupported) as error:
+        yield Finding(WARNING, "snapshots are not expired", str(error), "correct the retention options in the table")
     size = 0 if state is None else sum(file.file_size for file in state.files())
     interval = _interval(recent)
     kept = options.snapshot_time_retained

@@ -21,7 +21,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -114,12 +113,8 @@ def _table_options(given: Mapping[str, str]) -> Mapping[str, str]:
         if not is_known_option(key):
             close = get_close_matches(key, OWN_OPTIONS, n=1, cutoff=0.75)
             raise ValueError(f"{key}: there is no such option" + (f"; did you mean {close[0]}?" if close else ""))
-    options = TableOptions(given)
-    try:
-        for name in (name for name, each in vars(TableOptions).items() if isinstance(each, cached_property)):
-            getattr(options, name)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
+    for mistake in TableOptions(given).mistakes():
+        raise ValueError(str(mistake))
     return given
 
 

@@ -127,6 +127,15 @@ class TableOptions(Mapping[str, str]):
     def text(self, key: str, default: str = "") -> str:
         return self._values.get(key, default).strip()
 
+    def mistakes(self) -> Iterator[UsageError]:
+        """Values that cannot be understood, all of those with a property here."""
+        for name, member in vars(TableOptions).items():
+            if isinstance(member, cached_property):
+                try:
+                    getattr(self, name)
+                except UsageError as error:
+                    yield error
+
     # the table
 
     @cached_property
@@ -298,6 +307,11 @@ class TableOptions(Mapping[str, str]):
     def publish_verify_delay(self) -> float | None:
         """Seconds after which a published snapshot is read again; None: what suits the store (decision 10)."""
         return self.parse("publish.verify-delay", parse_duration, None)
+
+    @cached_property
+    def write_only(self) -> bool:
+        """Whether writers leave compaction and expiration to others; we compact in either case."""
+        return self.boolean("write-only", False)
 
     @cached_property
     def single_writer(self) -> bool:

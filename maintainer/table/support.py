@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import translate
 from typing import TYPE_CHECKING
 
@@ -353,8 +354,9 @@ def _option_findings(schema: TableSchema) -> Iterator[Finding]:
         elif refusal is not None and text not in refusal.accepted:
             yield Finding(f"{key} = {value}", refusal.reason, refusal.reading)
         elif refusal is None and key not in ignored and not _is_allowed(key):
-            why = "this option is not known here and could change rows or files; if it does not, list it in maintain.ignored-options"
-            yield Finding(f"{key} = {value}", why)
+            close = get_close_matches(key, [name for name in (*_ALLOWED, *REFUSED) if "*" not in name], n=1, cutoff=0.85)
+            why = "could change rows or files; if it does not, list it in maintain.ignored-options"
+            yield Finding(f"{key} = {value}", f"this option is not known here{f' (did you mean {close[0]}?)' if close else ''} and {why}")
 
 
 def _refusal(key: str) -> Refusal | None:

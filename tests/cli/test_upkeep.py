@@ -64,7 +64,7 @@ def test_options_of_the_call_and_of_the_command_line(table: SmallTable) -> None:
         (["--retain-max", "2"], "snapshot.num-retained.min"),
         (["--retain-min", "0"], "at least 1 snapshot"),
         (["--time-retained", "soon"], "'soon' is not a duration"),
-        (["--max", "-1"], "below zero"),
+        (["--max", "-1"], "snapshots to expire cannot be below zero"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(table: SmallTable, words: list[str], says: str) -> None:

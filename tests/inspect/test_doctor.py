@@ -49,6 +49,7 @@ def test_a_table_in_good_shape_needs_nothing(tmp_path: Path) -> None:
         ({"write-only": None}, "writers of Java Paimon 1.x", "warning"),
         ({"deletion-vectors.bitmap64": "true"}, "deletion-vectors.bitmap64 = true", "warning"),
         ({"snapshot.time-retained": "10 s"}, "snapshot.time-retained = 10 s", "warning"),
+        ({"changelog.time-retained": "1 d"}, "snapshots are not expired", "warning"),
         ({"pk-btree.index.columns": None, "pk-bitmap.index.columns": None}, "no index", "info"),
     ],
 )
@@ -223,6 +224,12 @@ class TestRetention:
         found = finding(table, "retention is shorter than a pass")
         assert "kept for 20 s only" in found.why
         assert "raise snapshot.num-retained.max" in found.do
+
+    def test_numbers_that_contradict_each_other(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path)
+        set_options(table.store.uri, **{"snapshot.num-retained.max": "2"})
+        table = maintainer.open_table(table.store.uri)
+        assert "10 (snapshot.num-retained.min, --retain-min), is above" in finding(table, "snapshots are not expired").why
 
     def test_snapshots_that_nobody_expires(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(surroundings, "PILED_UP", 2)

@@ -240,6 +240,15 @@ def test_an_unknown_option_is_refused_until_the_user_vouches_for_it() -> None:
     check_maintainable(replace(table, options={**table.options, "maintain.ignored-options": "a, something.new"}))
 
 
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [("pk-btree.index.column", "pk-btree.index.columns"), ("write_only", "write-only"), ("buckets", "bucket"), ("something.new", None)],
+)
+def test_a_slip_is_told_what_was_meant(slip: str, meant: str | None) -> None:
+    (found,) = findings(with_option(slip, "1"))
+    assert (f"(did you mean {meant}?)" in found.why) if meant else ("did you mean" not in found.why)
+
+
 def test_a_refused_option_cannot_be_vouched_for() -> None:
     table = replace(with_option("sequence.field", "v"), options={**GOOD, "sequence.field": "v", "maintain.ignored-options": "sequence.field"})
     with pytest.raises(Unsupported, match=r"sequence\.field"):

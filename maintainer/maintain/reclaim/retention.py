@@ -43,11 +43,12 @@ class Retention:
             raise UsageError(f"at least 1 snapshot has to be kept, not {self.least}: the latest one is the table")
         if self.most < self.least:
             raise UsageError(
-                f"at most {self.most} snapshots cannot be kept while at least {self.least} have to be: the least number "
-                "(snapshot.num-retained.min, --retain-min) is above the largest (snapshot.num-retained.max, --retain-max)"
+                f"the least number of snapshots to keep, {self.least} (snapshot.num-retained.min, --retain-min), is above the largest, "
+                f"{self.most} (snapshot.num-retained.max, --retain-max)"
             )
         if self.seconds < 0 or self.limit < 0:
-            raise UsageError(f"a time or a number of snapshots below zero: {min(self.seconds, self.limit)}")
+            what = "the number of snapshots to expire" if self.limit < 0 else "the time to keep snapshots"
+            raise UsageError(f"{what} cannot be below zero: {min(self.seconds, self.limit)}")
 
     def check_changelogs(self, options: TableOptions) -> None:
         """Whether changelogs are kept no longer than these snapshots, and no longer than those of the table's own options."""
