@@ -17,7 +17,7 @@ import maintainer
 from maintainer.commit.changes import BucketChange
 from maintainer.commit.index_files import combine
 from maintainer.commit.manifest_files import ManifestWriter, Merged, merge_manifests, splice
-from maintainer.errors import MaintainerError, StorageError
+from maintainer.errors import MaintainerError
 from maintainer.model.files import FileKind, ManifestEntry, ManifestFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import BATCH_IDENTIFIER, CommitKind, Snapshot
@@ -81,11 +81,7 @@ class Attempts:
     def _delete_except(self, kept: Collection[str]) -> None:
         doomed = [path for path in self._writer.created if path not in kept]
         self._writer.created = [path for path in self._writer.created if path in kept]
-        for path in doomed:
-            try:
-                self._store.storage.delete(path)
-            except StorageError as error:
-                log.warning("commit.leftover", table=self._store.name, path=path, error=str(error))
+        self._store.delete_abandoned(doomed)
 
     def _prepare(self, state: TableState | None, changes: Sequence[BucketChange]) -> Snapshot:
         store, writer = self._store, self._writer

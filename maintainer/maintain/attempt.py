@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import structlog
-
-from maintainer.errors import StorageError
 from maintainer.index.payload import Chunk
 from maintainer.model.bucket import BucketState
 from maintainer.storage.layout import FileNames
 from maintainer.table.store import TableStore
-
-log = structlog.get_logger(__name__)
 
 
 class Attempt:
@@ -48,9 +43,5 @@ class Attempt:
 
     def abandon(self) -> None:
         """Delete everything that this attempt created; what cannot be deleted is an orphan."""
-        for path in self.created:
-            try:
-                self.store.storage.delete(path)
-            except StorageError as error:
-                log.warning("attempt.leftover", table=self.store.name, path=path, error=str(error))
+        self.store.delete_abandoned(self.created)
         self.created.clear()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
+
+import structlog
 
 from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, NotATable, StorageError, Unsupported, UsageError
 from maintainer.format import schema_json, snapshot_json
@@ -22,6 +24,8 @@ from maintainer.storage.layout import Layout, check_file_name
 from maintainer.storage.storage import Entry, OutcomeUnknown, Storage, join_uri
 from maintainer.table.manifests import Manifests
 from maintainer.table.options import TableOptions
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -162,18 +166,8 @@ class TableStore:
         return self._checked_snapshot(path, after + 1, start if len(start) < _MOST_OF_A_SNAPSHOT else None)
 
     def latest_snapshot_id(self) -> int | None:
-        hint = self.hint("LATEST")
-        if hint and self._has_snapshot(hint) and not self._has_snapshot(hint + 1):
-            return hint
-        ids = self.snapshot_ids()
-        return ids[-1] if ids else None
-
-    def earliest_snapshot_id(self) -> int | None:
-        hint = self.hint("EARLIEST")
-        if hint and self._has_snapshot(hint) and not self._has_snapshot(hint - 1):
-            return hint
-        ids = self.snapshot_ids()
-        return ids[0] if ids else None
+        latest = self.latest_snapshot()
+        return None if latest is None else latest.id
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, or None for a table without any."""
@@ -234,14 +228,14 @@ class TableStore:
     def tag(self, name: str) -> Snapshot:
         """The snapshot that a tag keeps; it may have expired."""
         try:
-            path = self._paths.tag_path(name)
+            check_file_name(name)
         except CorruptFile as error:
             raise UsageError(f"{self.name}: {error.reason}") from None
-        try:
-            return _decode(self.storage, path, snapshot_json.decode_tag)
-        except MissingFile:
+        tag = self.find_tag(name)
+        if tag is None:
             names = ", ".join(self.tag_names()) or "none"
-            raise UsageError(f"{self.name}: there is no tag {name!r}; the tags are: {names}") from None
+            raise UsageError(f"{self.name}: there is no tag {name!r}; the tags are: {names}")
+        return tag
 
     def find_tag(self, name: str) -> Snapshot | None:
         """The snapshot that a tag keeps, or None when there is no such tag."""
@@ -272,9 +266,6 @@ class TableStore:
         except MissingFile:
             return None
 
-    def _has_snapshot(self, snapshot_id: int) -> bool:
-        return snapshot_id > 0 and self.storage.exists(self._paths.snapshot_path(snapshot_id))
-
     def hint(self, hint: str) -> int | None:
         """What the hint says, None when it says nothing; it may be wrong."""
         try:
@@ -282,6 +273,18 @@ class TableStore:
         except (MissingFile, StorageError):  # if the store is at fault, listing will say so
             return None
         return int(text) if _HINT.fullmatch(text) else None
+
+    def delete_abandoned(self, paths: Iterable[str]) -> list[str]:
+        """Delete what an attempt made and has no use for any more, as far as that can be done: the rest is orphaned. What was deleted."""
+        deleted = []
+        for path in paths:
+            try:
+                self.storage.delete(path)
+            except StorageError as error:
+                log.warning("attempt.leftover", table=self.name, path=path, error=str(error))
+            else:
+                deleted.append(path)
+        return deleted
 
     def _ids(self, directory: str, pattern: re.Pattern[str]) -> tuple[int, ...]:
         return tuple(sorted(self._numbered(directory, pattern)))

@@ -22,10 +22,9 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import structlog
 
 from maintainer.data.writer import DataFileWriter
-from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, StorageError, Unsupported, UsageError
+from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, Unsupported, UsageError
 from maintainer.merge.order import sort_groups
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
@@ -36,8 +35,6 @@ from maintainer.table.store import TableStore
 from maintainer.table.support import check_table
 from maintainer.write import rows
 from maintainer.write.bucketing import Group, group
-
-log = structlog.get_logger(__name__)
 
 INSERT, DELETE = 0, 3
 """Values of `_VALUE_KIND` (spec 02 §2)."""
@@ -111,11 +108,7 @@ class Writer:
         created, self._created = self._created, []
         self._forget()
         self._closed = True
-        for path in created:
-            try:
-                self._store.storage.delete(path)
-            except StorageError as error:
-                log.warning("write.leftover", table=self._store.name, path=path, error=str(error))
+        self._store.delete_abandoned(created)
 
     def _add(self, data: Any, conform: Callable[..., pa.RecordBatch], kind: int) -> None:
         self._check_open()

@@ -130,10 +130,8 @@ class TestLatest:
         store.storage.delete("snapshot/LATEST")
         if hint is not None:
             store.storage.replace("snapshot/LATEST", hint)
-            store.storage.replace("snapshot/EARLIEST", hint)
         assert store.latest_snapshot_id() == 3
         assert latest(store).id == 3
-        assert store.earliest_snapshot_id() == 1
 
     def test_a_hint_that_cannot_be_read(self, store: TableStore) -> None:
         store.storage.delete("snapshot/LATEST")
@@ -150,15 +148,9 @@ class TestLatest:
         store.storage.delete("snapshot/LATEST")
         assert store.snapshot_ids() == (1, 2, 3) and store.latest_snapshot_id() == 3
 
-    def test_the_earliest_moves_as_snapshots_expire(self, store: TableStore) -> None:
-        store.storage.delete("snapshot/snapshot-1")
-        assert store.earliest_snapshot_id() == 2
-        store.storage.replace("snapshot/EARLIEST", b"1")
-        assert store.earliest_snapshot_id() == 2
-
     def test_no_snapshot_directory_is_an_empty_table(self, tmp_path: Path) -> None:
         store = empty_table(tmp_path)
-        assert store.latest_snapshot() is None and store.earliest_snapshot_id() is None
+        assert store.latest_snapshot() is None and store.latest_snapshot_id() is None
         assert store.snapshot_as_of(2**60) is None
         with pytest.raises(UsageError, match="no snapshot 1; the table has no snapshot"):
             store.snapshot(1)

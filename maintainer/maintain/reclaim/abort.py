@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import structlog
 
-from maintainer.errors import MaintainerError, StorageError
+from maintainer.errors import MaintainerError
 from maintainer.model.commit import CommitMessage
 from maintainer.model.work import Result
 from maintainer.table.state import SnapshotExpired, TableState, load_state
@@ -34,7 +34,7 @@ def abort_all(stores: Sequence[TableStore], results: Sequence[Result], after: in
     try:
         used = {name for store in stores for name in names_in_use(store, after)}
     except MaintainerError as error:
-        log.warning("abort.leftover", table=results[0].table, results=len(results), error=str(error))
+        log.warning("attempt.leftover", table=results[0].table, results=len(results), error=str(error))
         return
     for result in results:
         abort(stores[0], result, used)
@@ -49,18 +49,9 @@ def abort(store: TableStore, result: Result, used: Collection[str]) -> tuple[str
     try:
         doomed = {file.path for file in added_files(store, result.message) if file.name not in kept}
     except MaintainerError as error:  # another table was made in this place, with other partitions
-        log.warning("abort.leftover", table=result.table, bucket=result.message.bucket, error=str(error))
+        log.warning("attempt.leftover", table=result.table, bucket=result.message.bucket, error=str(error))
         return ()
-    deleted = []
-    for path in result.created:
-        if path not in doomed:
-            continue
-        try:
-            store.storage.delete(path)
-        except StorageError as error:
-            log.warning("abort.leftover", table=result.table, path=path, error=str(error))
-            continue
-        deleted.append(path)
+    deleted = store.delete_abandoned(path for path in result.created if path in doomed)
     log.info("result.aborted", table=result.table, bucket=result.message.bucket, files=len(deleted))
     return tuple(deleted)
 
