@@ -201,7 +201,7 @@ class Round:
         for result in group:
             if result.message.bucket_key not in outcome.conflicts:
                 for failure in result.failures:
-                    self.terms.event("pass.index-failed", **self._place(result.message.bucket_key), **failure.to_dict())
+                    self.terms.event("pass.index-failed", urgent=True, **self._place(result.message.bucket_key), **failure.to_dict())
 
     def _outcome(self, group: Sequence[Result]) -> CommitOutcome:
         try:

@@ -29,7 +29,7 @@ from maintainer.commit import changes as change_of
 from maintainer.commit.attempt import Attempts
 from maintainer.commit.changes import BucketChange
 from maintainer.commit.conflicts import check_base, check_bucket_count, check_change
-from maintainer.commit.publish import Outcome, check_store, publish, verify_delay
+from maintainer.commit.publish import AGAINST_REPLACEMENT, Outcome, check_store, publish, verify_delay
 from maintainer.commit.strict_mode import StrictMode
 from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, MissingFile, UsageError
 from maintainer.merge.sections import key_range
@@ -244,7 +244,14 @@ class Committer:
         found = self._store.find_snapshot(base.id)
         if found is not None and found != base:
             log.error(
-                "commit.base-replaced", table=self._store.name, snapshot=base.id, lost_uuid=base.uuid, uuid=found.uuid, by=found.commit_user
+                "commit.base-replaced",
+                table=self._store.name,
+                snapshot=base.id,
+                lost_uuid=base.uuid,
+                uuid=found.uuid,
+                by=found.commit_user,
+                error="another writer has put its own snapshot over one that was about to be built on; this commit is prepared again",
+                do=AGAINST_REPLACEMENT,
             )
         return found != base
 

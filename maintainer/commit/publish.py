@@ -38,12 +38,12 @@ log = structlog.get_logger(__name__)
 VERIFY_DELAY = 2.0
 """Seconds, on object stores: as long as a writer may take between looking for a snapshot that is not there and copying its own over ours."""
 
-
-_REPLACED = (
-    "another writer looked whether this snapshot exists and then put its own over ours; ours is committed again on top of it, but a writer "
-    "that does this can lose commits of others: let all writers publish exclusively (a REST catalog, a catalog lock that all of them hold, or "
-    "a bucket policy that requires s3:if-none-match on */snapshot/snapshot-*), or maintain the table while they rest"
+AGAINST_REPLACEMENT = (
+    "let all writers of this table commit where overwriting is impossible: through a REST catalog or a catalog lock that all of them hold, on "
+    "S3 behind a bucket policy that requires s3:if-none-match on */snapshot/snapshot-*, on a local disk from one process at a time; or "
+    "maintain it while they rest. A larger publish.verify-delay notices a replacement before the commit is reported"
 )
+"""What every event says that tells of a snapshot which another writer has put its own over."""
 
 
 class Outcome(Enum):
@@ -100,7 +100,8 @@ def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verif
     _write_hint(store, snapshot.id)
     time.sleep(verify_delay)
     if _what_stands_there(store, snapshot) is Outcome.LOST:
-        log.error("publish.replaced", table=store.name, snapshot=snapshot.id, uuid=snapshot.uuid, do=_REPLACED)
+        lost = "another writer has put its own snapshot over this commit, which is made again on top of it"
+        log.error("publish.replaced", table=store.name, snapshot=snapshot.id, lost_uuid=snapshot.uuid, error=lost, do=AGAINST_REPLACEMENT)
         return Outcome.REPLACED
     return Outcome.WON
 

@@ -265,7 +265,7 @@ class DataFile:
             raise CorruptFile(f"{count} columns have the name {source.name}")
         if not (source.type.nullable and target.type.nullable):
             raise CorruptFile("the file does not have this column, which is NOT NULL")
-        log.warning("data_file.column_missing", file=self.path, column=source.name)
+        log.warning("data-file.column-missing", file=self.path, column=source.name)
         return None
 
     def _conform(self, array: pa.Array, plan: _Column) -> pa.Array:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import structlog
 
 from maintainer.data.reader import DataFile
 from maintainer.errors import CorruptFile, CorruptTable, StorageError
@@ -25,8 +24,6 @@ from maintainer.index.payload import BuiltPayload, payload_entry
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, IndexFileMeta
 from maintainer.model.work import IndexFailure, Rebuild
-
-log = structlog.get_logger(__name__)
 
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 16 << 20
@@ -93,7 +90,6 @@ def rebuild_groups(
         except _NOT_ABOUT_VALUES:
             raise
         except Exception as error:  # whatever a family stumbles over concerns its own group alone
-            log.warning("index.failed", bucket=state.bucket, column=definition.column, level=plan.level, error=str(error))
             failures.append(IndexFailure(definition.column, plan.level, f"{type(error).__name__}: {error}"))
         was_read(sum(read))  # may raise to stop the work, which is no failure of the group
     return GroupChanges(tuple(added), tuple(_distinct(removed)), tuple(failures))

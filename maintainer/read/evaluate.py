@@ -33,7 +33,7 @@ from maintainer.model.predicate import And, Leaf, Predicate
 from maintainer.read.project import conjuncts, disjuncts, without_implied
 from maintainer.table.store import TableStore
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ class BucketIndexes:
         self._readers[payload.file_name] = None
         for key in [key for key in self._answers if key[0] == payload.file_name]:
             self._answers[key] = None
-        _log.warning(
-            "index payload cannot be used, its files are read raw",
+        log.warning(  # its files are read raw
+            "index.unusable",
             table=self._store.name,
             bucket=self._bucket.bucket,
             column=definition.column,

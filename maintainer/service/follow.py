@@ -24,6 +24,7 @@ import structlog
 from maintainer.api import maintenance
 from maintainer.api.account import PassReport
 from maintainer.api.maintenance import Known
+from maintainer.commit.publish import AGAINST_REPLACEMENT, check_store
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported, UsageError
 from maintainer.maintain.reclaim.expire import expire
@@ -53,11 +54,6 @@ MOST_KEPT = KEPT_ENTRIES
 
 _ONCE = (UsageError.exit_code, CorruptTable.exit_code, Unsupported.exit_code)
 """Exit codes of states that last: they are told of once."""
-_ADVICE = (
-    "Other writers of this table should commit where overwriting is impossible: through a REST catalog or a Hive or JDBC lock, on S3 behind a "
-    "bucket policy that denies writes to */snapshot/snapshot-* without if-none-match; on a local disk from one process at a time. A larger "
-    "publish.verify-delay notices it before the commit is reported."
-)
 
 
 class Gone(Exception):
@@ -229,12 +225,11 @@ class Follower:
 
     def _pass(self, table: Table, watch: Watch) -> None:
         schema = table.schema
-        check_table(table.store, schema)  # a pass would ask, too, but tell of it each time
+        options = table.store.options(schema)
+        check_table(table.store, schema)  # a pass would ask this and the next, too, but tell of it each time
+        check_store(table.store, options)
         if self._told is not None:
             load_latest(table.store, schema=schema)  # so would it of metadata that are still damaged
-        options = table.store.options(schema)
-        if not options.single_writer:
-            table.store.storage.prove_exclusive_create()
         budget = self._workshop.budget
         allowed = self._rewrites.grant(options.rewrite_append_budget)
         self._waiting = True
@@ -318,7 +313,7 @@ class Follower:
                 uuid=lost.instead.uuid,
                 by=lost.instead.commit_user,
                 error=f"{what}; nothing is built on the lost snapshot",
-                do=_ADVICE,
+                do=AGAINST_REPLACEMENT,
             )
         if sighting.change is not Change.COMMITTED:
             self._snapshots.clear()

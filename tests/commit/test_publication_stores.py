@@ -160,7 +160,7 @@ def test_a_writer_that_checks_and_then_copies_over_ours_is_an_alarm_and_the_work
         outcome = commit(shelf.hooked, result(shelf.store, [FIRST], [file_meta("out.parquet", 5)]))
     alarms = [event for event in events if event["event"] == "publish.replaced"]
     assert len(alarms) == 1 and alarms[0]["log_level"] == "error" and alarms[0]["snapshot"] == 2
-    assert "bucket policy that requires s3:if-none-match" in alarms[0]["do"] and alarms[0]["uuid"] != theirs.uuid
+    assert "bucket policy that requires s3:if-none-match" in alarms[0]["do"] and alarms[0]["lost_uuid"] != theirs.uuid
     assert [snapshot.id for snapshot in outcome.snapshots] == [3]
     assert set(names(bucket(shelf.store).files)) == {("theirs.parquet", 0), ("out.parquet", 5)}
     assert shelf.store.snapshot(2).uuid == theirs.uuid
