@@ -13,8 +13,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -23,8 +23,11 @@ from maintainer.api.account import Account, Advance, PassReport
 from maintainer.api.round import TICK, Round, Terms
 from maintainer.commit.committer import Committer
 from maintainer.data.spill import Spill
+from maintainer.index import groups
+from maintainer.index.groups import Sources
 from maintainer.maintain.execute import Progress
 from maintainer.maintain.plan import PlanRequest, plan_table
+from maintainer.model.files import BucketKey
 from maintainer.model.schema import TableSchema
 from maintainer.model.work import Plan
 from maintainer.table.options import TableOptions
@@ -41,8 +44,12 @@ MOST_ROUNDS = 20
 """Rounds of a pass: what a bucket needs takes fewer, and rows of a writer that never rests are for the next pass."""
 LOG_PROGRESS = 10.0
 """Seconds between two lines of a log that say how far a pass is."""
+RETRY_FAILED = 3600.0
+"""Seconds after which a group that could not be built is tried again although nothing has changed, if a pass is made."""
 STOPPED = "stopped"
 
+Group = tuple[BucketKey, str, int]
+"""Bucket, column and level."""
 OnEvent = Callable[[str, Mapping[str, Any]], None]
 """Called with the name and the fields of each event of a pass, as they are logged."""
 
@@ -52,6 +59,35 @@ class Known:
     """What a pass knew of its table at the end: one that is given it reads only what has come since (DESIGN §3 "Watch")."""
 
     state: TableState | None = None
+    failed: dict[Group, Failed] = field(default_factory=dict)
+    """Groups that could not be built."""
+
+    def quarantined(self, state: TableState | None, schema: TableSchema) -> frozenset[Group]:
+        """Groups that are not tried again yet: nothing that they depend on has changed, and it is not long ago. The others are forgotten."""
+        now = time.monotonic()
+        self.failed = {group: one for group, one in self.failed.items() if one == Failed.of(group, state, schema, one.since)}
+        self.failed = {group: one for group, one in self.failed.items() if now - one.since < RETRY_FAILED}
+        return frozenset(self.failed)
+
+    def have_failed(self, failures: Iterable[Group], state: TableState | None, schema: TableSchema) -> None:
+        now = time.monotonic()
+        for group in failures:
+            self.failed.setdefault(group, Failed.of(group, state, schema, now))
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What a group that could not be built was to be built from, and when that was."""
+
+    schema_id: int
+    sources: Sources
+    since: float
+
+    @staticmethod
+    def of(group: Group, state: TableState | None, schema: TableSchema, since: float) -> Failed:
+        key, _, level = group
+        files = () if state is None else state.bucket(key).files
+        return Failed(schema.id, tuple(groups.sources(files).get(level, ())), since)
 
 
 def run_pass(
@@ -185,11 +221,13 @@ class _Pass:
 
     def _plan(self, state: TableState | None, schema: TableSchema) -> Plan:
         account, most = self.account, self.request.rewrite_append_bytes
+        quarantined = self.known.quarantined(state, schema)
+        self.known.have_failed(account.failures, state, schema)
         request = replace(
             self.request,
             now=int(time.time() * 1000),
             settled=account.settled,
-            quarantined=frozenset(account.failures),
+            quarantined=quarantined | frozenset(account.failures),
             rewrite_append_bytes=None if most is None else max(0, most - account.rewritten_append_bytes),
         )
         plan = plan_table(state, self.store.name, schema, _with_options(request, schema))

@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from maintainer.api import maintenance
 from maintainer.api.account import PassReport
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, StorageError, Unsupported
+from maintainer.index.family import btree
 from maintainer.maintain.reclaim.expire import expire
 from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.follow import EXPIRE_AFTER_COMMITS, EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, KeptMetadata, Workshop
 from maintainer.service.lease import MemoryBudget
+from maintainer.service.watch import RESOLVE_EVERY
 from maintainer.table import state
 from maintainer.table.store import TableStore
 from tests.support.daemons import eventually
@@ -325,4 +328,35 @@ def test_a_pass_reads_only_what_has_come_since_the_one_before(table: SmallTable,
     follows.turn()
     assert whole == []
     monkeypatch.undo()
+    table.check()
+
+
+def test_groups_that_cannot_be_built_are_tried_again_when_their_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tried: list[int] = []
+
+    def build(column: Any, definition: Any, total_rows: int) -> Any:
+        tried.append(total_rows)
+        raise ValueError("no")
+
+    table = table_in(tmp_path, bucket="8")
+    follows = follower(table)
+    with monkeypatch.context() as patch:
+        patch.setattr(btree, "build", build)
+        table.write(some_rows(0, 800))
+        follows.turn()
+        assert len(tried) == 8
+        tried.clear()
+        table.write({7: 7})
+        follows.turn()
+        assert 1 <= len(tried) <= 2  # both levels of the bucket that has changed
+        assert all(rows < 800 / 4 for rows in tried)
+        tried.clear()
+        set_options(table.path, **{"snapshot.num-retained.min": "5"})  # a schema that could be the remedy
+        for _ in range(RESOLVE_EVERY):
+            follows.turn()
+        assert len(tried) >= 8
+    monkeypatch.setattr(maintenance, "RETRY_FAILED", 0.0)
+    table.write({7: 8})
+    follows.turn()
+    assert [one.ratio for one in table.table.coverage().definitions] == [1.0, 1.0]
     table.check()
