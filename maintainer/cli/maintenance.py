@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from maintainer.cli.invocation import TABLE_HELP, Invocation, TableName, command, key_values
-from maintainer.cli.passes import Target, run_passes
+from maintainer.cli.passes import Target, log_failure, run_passes, say_failure
 from maintainer.errors import CommitConflict, UsageError
 
 if TYPE_CHECKING:
@@ -69,10 +69,11 @@ def _once_configured(call: Invocation, file: str, tables: Sequence[str] | None, 
     configuration = load(file)
 
     from maintainer.data.spill import Spill
-    from maintainer.service.discovery import ConfiguredTable, tables_of
+    from maintainer.service.discovery import ConfiguredTable, tables_of, why_none
     from maintainer.service.events import log_events
 
     log_events(configuration, debug=call.debug, quiet=sys.stderr.isatty())
+    tell = log_failure if configuration.log.format == "json" and not sys.stderr.isatty() else say_failure
 
     def target(table: ConfiguredTable) -> Target:
         with_options = replace(table, options={**table.options, **call.options})
@@ -81,9 +82,10 @@ def _once_configured(call: Invocation, file: str, tables: Sequence[str] | None, 
     failed: list[tuple[str, Exception]] = []
     found = list(tables_of(configuration, lambda warehouse, error: failed.append((shown_uri(warehouse.uri), error))))
     if not found and not failed:
-        call.output.note("The warehouses of the configuration hold no table that it selects.")
+        for warehouse in configuration.warehouses:
+            call.output.note(f"{shown_uri(warehouse.uri)}: there is no table to maintain: {why_none(warehouse)}")
     spill = Spill(configuration.spill.directory, configuration.spill.limit)
-    return run_passes(call, map(target, found), failed, memory=memory or configuration.memory, spill=spill, **request)
+    return run_passes(call, map(target, found), failed, tell, memory=memory or configuration.memory, spill=spill, **request)
 
 
 def compact(

@@ -348,7 +348,7 @@ def _demo(document: Document, console: Console) -> None:
 
 def _config(document: Document, console: Console) -> None:
     values = document["values"]
-    rows = [[each["key"], cell(each["value"]), each["origin"]] for each in values]
+    rows = [[each["key"], "none" if each["value"] is None else cell(each["value"]), each["origin"]] for each in values]
     show(console, [Column("key"), Column("value", wraps=True), Column("origin", wraps=True)], rows)
 
 

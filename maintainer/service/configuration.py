@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -386,6 +387,8 @@ def _plain(place: Place, value: Any, source: _Source) -> Any:
         from maintainer.api.maintenance import default_memory
 
         return size_text(default_memory())
+    if value is None and place == ("spill", "directory"):
+        return tempfile.gettempdir()
     if source.origin(place) == "default":
         return f"{value:g} s" if isinstance(value, float) else value
     written: Any = source.values

@@ -26,7 +26,7 @@ from maintainer.api.maintenance import default_memory
 from maintainer.data.spill import Spill
 from maintainer.errors import MaintainerError
 from maintainer.service.configuration import Configuration, Warehouse, shown_uri, size_text
-from maintainer.service.discovery import ConfiguredTable, named_tables, tables_in
+from maintainer.service.discovery import ConfiguredTable, named_tables, tables_in, why_none
 from maintainer.service.follow import Backoff, Follower, Gone, Workshop
 from maintainer.service.lease import MemoryBudget
 from maintainer.service.signals import Signals
@@ -221,8 +221,10 @@ class Daemon:
         if unlisted:  # nothing is gone only because it could not be looked for
             keys |= listing.keys or set()
         if listing.keys is None or listing.keys != keys:
-            tell = log.info if keys else log.warning
-            tell("warehouse.listed", warehouse=warehouse.uri, tables=len(keys))
+            if keys:
+                log.info("warehouse.listed", warehouse=warehouse.uri, tables=len(keys))
+            else:
+                log.warning("warehouse.listed", warehouse=warehouse.uri, tables=0, reason=why_none(warehouse))
         gone, listing.keys = (listing.keys or set()) - keys, keys
         for key in gone & set(known):
             self._forget(known[key])

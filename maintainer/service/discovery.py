@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OnFailure = Callable[[Warehouse, MaintainerError], None]
 
+SHOWN_NAMES = 5
 _DATABASE = ".db"
 
 
@@ -109,6 +110,29 @@ def tables_in(
             if table.key in known or _may_have_schema(storage, f"{database}/{name}"):
                 found.append(table)
     return found
+
+
+def why_none(warehouse: Warehouse) -> str:
+    """In words why `tables_in` finds nothing: most often it is the place or a pattern that is wrong."""
+    try:
+        names = [table_name(each) for each in tables_in(warehouse.model_copy(update={"include": ("*",), "exclude": ()}))]
+        if names:
+            some = ", ".join(names[:SHOWN_NAMES]) + (", …" if len(names) > SHOWN_NAMES else "")
+            return f"include and exclude select none of its tables, which are {some}"
+        storage = Storage.open(warehouse.uri, warehouse.storage_options)
+        if any(name.endswith(_DATABASE) for name in _directories(storage, "")):
+            return "its databases hold no table"
+        if warehouse.uri.rstrip("/").endswith(_DATABASE):
+            return "this is a database; the warehouse is the directory above it"
+        return "it holds no database <db>.db" if storage.list("") else "there is no such directory, or it is empty"
+    except MaintainerError as error:
+        return str(error)
+
+
+def table_name(table: ConfiguredTable) -> str:
+    """`db.table` of a table that was found in a warehouse."""
+    above, _, name = table.uri.rstrip("/").rpartition("/")
+    return f"{above.rpartition('/')[2].removesuffix(_DATABASE)}.{name}"
 
 
 def selects(warehouse: Warehouse, name: str) -> bool:

@@ -146,6 +146,28 @@ class TestSettings:
         assert (done.returncode, events[0], events[-1]) == (0, "pass.planned", "pass.finished")
         assert "pass.finished" not in done.stdout
 
+    def test_a_log_in_json_is_json_throughout(self, tmp_path: Path) -> None:
+        filled(tmp_path / "wh", "a")
+        wrong = filled(tmp_path / "wh", "wrong")
+        set_options(wrong.path, **{"snapshot.num-retained.max": "2"})
+        deny(tmp_path / "denied")
+        document = {
+            "warehouses": [{"uri": str(tmp_path / "wh")}, {"uri": str(tmp_path / "denied")}],
+            "tables": [{"uri": str(tmp_path / "none")}],
+            "log": {"format": "json", "level": "warning"},
+        }
+        words = [sys.executable, "-m", "maintainer", "once", "--config", configured(tmp_path / "c.yaml", document), "--json"]
+        done = subprocess.run(words, capture_output=True, text=True)
+        events = {event["event"]: event for event in map(json.loads, done.stderr.splitlines())}
+        assert {name: event["level"] for name, event in events.items()} == {
+            "table.failed": "error",
+            "expire.failed": "warning",
+            "warehouse.failed": "error",
+        }
+        assert (events["table.failed"]["exit_code"], events["table.failed"]["table"]) == (2, str(tmp_path / "none"))
+        assert events["warehouse.failed"]["warehouse"] == str(tmp_path / "denied")
+        assert done.returncode == 5
+
     @pytest.mark.parametrize(
         "words",
         [["T"], ["--warehouse", "/wh"], ["--branch", "b"], ["--storage-option", "k=v"]],
@@ -167,6 +189,8 @@ class TestSettings:
     def test_a_warehouse_without_tables(self, tmp_path: Path) -> None:
         done = once("--config", configured(tmp_path / "c.yaml", {"warehouses": [{"uri": str(tmp_path)}]}), "--json")
         assert (done.exit_code, json.loads(done.stdout)["passes"]) == (0, [])
+        shown = once("--config", tmp_path / "c.yaml").stdout
+        assert f"{tmp_path}: there is no table to maintain: it holds no database <db>.db" in " ".join(shown.split())
 
 
 RETENTION = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2", "snapshot.expire.limit": "2"}

@@ -126,8 +126,9 @@ def test_output_that_cannot_be_written_is_no_defect(tmp_path: Path, options: lis
     assert done.stderr == "maintainer: cannot write the output: No space left on device\n"
 
 
-def test_a_closed_output_is_no_error(table: Path) -> None:
-    command = f"{sys.executable} -m maintainer snapshots {table} --json >&-"
+@pytest.mark.parametrize("words", ["--json >&-", ">&-", ">&- 2>&-"])
+def test_a_closed_output_is_no_error(table: Path, words: str) -> None:
+    command = f"{sys.executable} -m maintainer snapshots {table} {words}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -8,7 +8,7 @@ import pytest
 
 from maintainer.errors import MaintainerError, StorageError
 from maintainer.service.configuration import Configuration, Warehouse
-from maintainer.service.discovery import tables_in, tables_of
+from maintainer.service.discovery import tables_in, tables_of, why_none
 from maintainer.storage.local import LocalStorage
 from maintainer.storage.storage import Entry
 from tests.support.s3 import Bucket, s3_bucket  # noqa: F401
@@ -52,6 +52,24 @@ def test_all_tables(warehouse: Path):
 )
 def test_patterns(warehouse: Path, patterns: dict[str, list[str]], expected: list[str]):
     assert names(warehouse, **patterns) == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "patterns", "reason"),
+    [
+        ("", {"include": ["b.x"]}, "include and exclude select none of its tables, which are a.t, ab.t, b.t"),
+        ("", {"exclude": ["*"]}, "include and exclude select none of its tables, which are a.t, ab.t, b.t"),
+        ("nowhere", {}, "there is no such directory, or it is empty"),
+        ("b.db", {}, "this is a database; the warehouse is the directory above it"),
+        ("no_database", {}, "it holds no database <db>.db"),
+        ("empty_database", {}, "its databases hold no table"),
+    ],
+)
+def test_why_a_warehouse_has_no_tables(warehouse: Path, place: str, patterns: dict[str, list[str]], reason: str):
+    (warehouse / "empty_database" / "d.db").mkdir(parents=True)
+    entry = Warehouse.model_validate({"uri": str(warehouse / place), **patterns})
+    assert tables_in(entry) == []
+    assert why_none(entry) == reason
 
 
 def test_known_tables_cost_no_look_at_their_schema(warehouse: Path, monkeypatch: pytest.MonkeyPatch):
