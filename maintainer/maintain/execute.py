@@ -115,7 +115,8 @@ class _Execution:
         changes = self._rebuild_groups()
         message = self._message(deletion_file, changes)
         compaction = self.compaction
-        log.info("work.executed", table=self.plan.table, bucket=message.bucket, kind=str(self.work.kind), created=len(self.attempt.created))
+        place = {"partition": self.store.layout.partition_directory(message.partition), "bucket": message.bucket}
+        log.info("work.executed", table=self.plan.table, **place, kind=str(self.work.kind), created=len(self.attempt.created))
         return Result(
             table=self.plan.table,
             snapshot_id=self.plan.snapshot_id or 0,

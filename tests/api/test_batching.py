@@ -33,6 +33,7 @@ from maintainer.model.work import Result, Work
 from maintainer.table.store import open_store
 from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable
+from tests.support.tables import append, make_table
 
 BUCKETS = 8
 
@@ -514,6 +515,18 @@ class TestProgress:
         with capture_logs() as lines:
             table.maintain()
         assert [line for line in lines if line["event"] == "pass.progress"] != []
+
+
+def test_the_log_says_of_which_partition_a_bucket_is(tmp_path: Path) -> None:
+    from structlog.testing import capture_logs
+
+    table = make_table(tmp_path, partitioned=True)
+    for partition in ("1", "2"):
+        append(table, 0, 10, p=partition)
+    with capture_logs() as lines:
+        table.maintain()
+    for event in ("work.started", "work.executed"):
+        assert {line["partition"] for line in lines if line["event"] == event} == {"p=1", "p=2"}
 
 
 def test_append_files_are_rewritten_within_a_budget_for_the_whole_pass(tmp_path: Path) -> None:
