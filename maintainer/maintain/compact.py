@@ -32,8 +32,8 @@ from maintainer.maintain.pick import Levels, restore
 from maintainer.maintain.unit import Rewrite, UnitOptions, Upgrade, drops_deletes, steps
 from maintainer.merge.order import Keys
 from maintainer.merge.sections import key_range
-from maintainer.merge.stream import BATCH_ROWS, EXPANSION, key_batch_rows, merge_runs, scan
-from maintainer.merge.windows import Source
+from maintainer.merge.stream import EXPANSION, key_batch_rows, merge_runs, scan
+from maintainer.merge.windows import BATCH_ROWS, Source
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema

@@ -17,9 +17,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from maintainer.merge.windows import Cursor, Merge, MergedWindow, Piece, Source, windows
+from maintainer.merge.windows import BATCH_ROWS, Cursor, Merge, MergedWindow, Piece, Source, batch_rows_of, windows
 
-BATCH_ROWS = 32 * 1024
 LEAST_BATCH = 128 << 10
 MOST_CHUNKS = 64
 """Sorted chunks of a file that are merged at a time, fewer where two batches of `LEAST_BATCH` for each of them are too much."""
@@ -97,7 +96,7 @@ class Sorting:
         numbers = []
         for window in windows:
             rows = window.rows(drop_deletes=False)
-            batch_rows = rows_of(self.share // (2 * self.most_chunks), rows)
+            batch_rows = batch_rows_of(self.share // (2 * self.most_chunks), width_of(rows))
             numbers += [file.append(batch) for batch in rows.to_batches(max_chunksize=batch_rows)]
         return numbers
 
@@ -118,12 +117,11 @@ def copied(run: Sequence[Source], columns: Sequence[str], file: SpillFile, read_
 def _copied(source: Source, columns: Sequence[str], file: SpillFile, read_rows: int, batch_bytes: int) -> Source:
     numbers = []
     for batch in source.read(columns, read_rows):
-        rows = rows_of(batch_bytes, batch)
+        rows = batch_rows_of(batch_bytes, width_of(batch))
         numbers += [file.append(batch.slice(start, rows)) for start in range(0, batch.num_rows, rows)]
     return replace(source, read=lambda columns, batch_rows: map(file.read, numbers), held=0)
 
 
-def rows_of(size: int, rows: pa.RecordBatch | pa.Table) -> int:
-    """How many such rows make a batch of this size."""
-    wanted: int = size * rows.num_rows // max(1, rows.nbytes)
-    return max(1, min(BATCH_ROWS, wanted))
+def width_of(rows: pa.RecordBatch | pa.Table) -> float:
+    """Bytes of a row in memory."""
+    return float(rows.nbytes / max(1, rows.num_rows))

@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
-from maintainer.merge.spilling import Sorting, Spill, copied
-from maintainer.merge.windows import Cursor, Merge, MergedWindow, Source, ages, keys_of, windows
+from maintainer.merge.spilling import Sorting, Spill, copied, width_of
+from maintainer.merge.windows import BATCH_ROWS, Cursor, Merge, MergedWindow, Source, ages, batch_rows_of, keys_of, windows
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
 
@@ -23,7 +23,6 @@ memory late needs the rest."""
 SHARE_OF_OPEN_FILES = 4
 LEAST_FOR_OPEN_FILES = 64 << 20
 """Files that are open for reading may hold one part in four, or this, which is not of the budget."""
-BATCH_ROWS = 32 * 1024
 KEY_BATCH_BYTES = 16 << 20
 """Of keys that are read without their rows."""
 LARGEST_BUFFER = 1 << 30
@@ -66,9 +65,9 @@ def merge_runs(
         cursors = []
         for number, run in enumerate(runs):
             width = _width(run, merge.columns)
-            batch_rows = _rows(share // 2, width)
+            batch_rows = batch_rows_of(share // 2, width)
             if number in too_many:
-                run = copied(run, merge.columns, files.enter_context(spill.file()), _rows(limit // 2, width), share // 2)
+                run = copied(run, merge.columns, files.enter_context(spill.file()), batch_rows_of(limit // 2, width), share // 2)
             cursors.append(Cursor([sorting.ordered(source, merge) for source in run], merge, batch_rows))
         yield from files.enter_context(closing(windows(cursors, merge, limit)))
 
@@ -110,17 +109,12 @@ def _too_many(runs: Sequence[Sequence[Source]], most: int) -> set[int]:
     return chosen
 
 
-def _width(run: Sequence[Source], columns: Sequence[str]) -> int:
+def _width(run: Sequence[Source], columns: Sequence[str]) -> float:
     """Bytes of a row in memory, as far as can be told."""
-    width = max((EXPANSION * source.file.file_size // max(source.file.row_count, 1) for source in run), default=0)
+    width = max((EXPANSION * source.file.file_size / max(source.file.row_count, 1) for source in run), default=0.0)
     longest = max(run, key=lambda source: source.file.row_count, default=None)
     if longest is not None and longest.file.row_count > PROBED_ROWS:
         first = next(longest.read(columns, PROBE_ROWS), None)
-        if first is not None and first.num_rows:
-            width = max(width, first.nbytes // first.num_rows)
-    return max(width, 1)
-
-
-def _rows(size: int, width: int) -> int:
-    """Rows of a batch of this size."""
-    return max(1, min(BATCH_ROWS, size // width))
+        if first is not None:
+            width = max(width, width_of(first))
+    return width

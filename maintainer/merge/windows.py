@@ -29,6 +29,7 @@ from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.types import DataType
 
+BATCH_ROWS = 32 * 1024
 WINDOW_ROWS = 256 * 1024
 """More rows make a window no faster."""
 
@@ -219,6 +220,11 @@ def _fill(cursors: Sequence[Cursor], limit: int) -> None:
             return
         size += bounding.advance()
         rows += 0 if bounding.finished else len(bounding.pieces[-1])
+
+
+def batch_rows_of(size: int, width: float) -> int:
+    """How many rows of this width, in bytes, make a batch of this size."""
+    return max(1, min(BATCH_ROWS, int(size / max(1.0, width))))
 
 
 def ages(runs: Sequence[Sequence[Source]]) -> dict[str, int]:
