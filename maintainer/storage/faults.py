@@ -141,13 +141,13 @@ def diagnose(error: BaseException) -> Diagnosis:
             code, status, words, repeated = answer
             fault = _CODES.get(code) or _STATUS.get(status) or (_STATUS.get(int(code)) if code.isdigit() else None) or Fault.OTHER
             text = f"{words} [{code or status}]" if words else str(code or status)
-            return Diagnosis(fault, _short(text), fault in _CERTAIN and not repeated)
+            return Diagnosis(fault, one_line(text), fault in _CERTAIN and not repeated)
     for cause in chain:
         fault_of_class = _of_class(cause)
         if fault_of_class is not None:
-            return Diagnosis(fault_of_class, _short(str(cause) or type(cause).__name__), fault_of_class in _CERTAIN)
+            return Diagnosis(fault_of_class, one_line(str(cause) or type(cause).__name__), fault_of_class in _CERTAIN)
     words = str(error) or type(error).__name__
-    return Diagnosis(Fault.OTHER, _short(words if isinstance(error, OSError) else f"{type(error).__name__}: {words}"))
+    return Diagnosis(Fault.OTHER, one_line(words if isinstance(error, OSError) else f"{type(error).__name__}: {words}"))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -195,5 +195,6 @@ def _of_class(error: BaseException) -> Fault | None:
     return next((fault for name, fault in _CLASSES.items() if name in names), None)
 
 
-def _short(text: str) -> str:
-    return " ".join(text.split())[:300]
+def one_line(text: str) -> str:
+    """What a library says in many lines, or at length."""
+    return " ".join(text.split())[:250]

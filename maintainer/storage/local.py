@@ -17,8 +17,8 @@ from io import BufferedWriter, FileIO
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from maintainer.errors import CorruptFile, StorageError, Unsupported
-from maintainer.storage.storage import Entry, OutcomeUnknown, Storage, check_path
+from maintainer.errors import CorruptFile, MaintainerError, MissingFile, StorageError, Unsupported
+from maintainer.storage.storage import MAKING, Entry, OutcomeUnknown, Storage, check_path
 
 _BUFFER = 1 << 18
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -139,6 +139,20 @@ class LocalStorage(Storage):
         except OSError:  # somebody has a file in it
             return False
         return True
+
+    @contextmanager
+    def _errors(self, doing: str, path: str) -> Iterator[None]:
+        """Library errors as ours, naming what was being done to which file."""
+        try:
+            yield
+        except MaintainerError:
+            raise
+        except FileExistsError as error:
+            raise StorageError(f"{self.display(path)}: there is such a file already, and files are never replaced") from error
+        except OSError as error:
+            if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) and doing not in MAKING:
+                raise MissingFile(f"{self.display(path)}: there is no such file") from error
+            raise StorageError(f"{self.display(path)}: cannot {doing}: {error.strerror or error}") from error
 
     @contextmanager
     def _temporary(self, target: str, data: bytes, durable: bool = True) -> Iterator[str]:

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, cast
 
 from maintainer.errors import CorruptFile, MaintainerError, MissingFile, StorageError, Unsupported, UsageError
 from maintainer.storage import schemes
-from maintainer.storage.faults import Diagnosis, Fault, diagnose
+from maintainer.storage.faults import Diagnosis, Fault, diagnose, one_line
 from maintainer.storage.storage import MAKING, Entry, OutcomeUnknown, Storage, check_path
 
 PART = 8 << 20
@@ -321,9 +321,9 @@ def _open(root: str, uri: str, scheme: str, given: Mapping[str, Any], filesystem
     try:
         fs, base = fsspec.core.url_to_fs(uri, **options)
     except (ImportError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{root}: cannot open: {_one_line(error)}; check the URI and the storage options") from error
+        raise UsageError(f"{root}: cannot open: {one_line(str(error))}; check the URI and the storage options") from error
     except OSError as error:  # Arrow's says where it looked for a JVM, a hundred times
-        raise StorageError(f"{root}: cannot open: {_one_line(error.strerror or error)}") from error
+        raise StorageError(f"{root}: cannot open: {one_line(error.strerror or str(error))}") from error
     except Exception as error:
         raise StorageError(f"{root}: cannot open: {diagnose(error)}") from error
     _forget_listings(fs)
@@ -361,7 +361,3 @@ def _modified_ms(info: Mapping[str, Any]) -> int:
         if value is not None and hasattr(value, "timestamp"):
             return int(value.timestamp() * 1000)
     return 0
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())[:200]

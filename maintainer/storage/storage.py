@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
-from maintainer.errors import CorruptTable, MaintainerError, MissingFile, StorageError, UsageError
+from maintainer.errors import CorruptTable, StorageError, UsageError
 
 MAKING = ("create", "publish", "write")
 """What is done to a file that need not be there: then it is the directory that is missing, and no part of the table."""
@@ -123,20 +122,6 @@ class Storage(ABC):
     def display(self, path: str = "") -> str:
         """How people call this file."""
         return f"{self.root}/{path}" if path else self.root
-
-    @contextmanager
-    def _errors(self, doing: str, path: str) -> Iterator[None]:
-        """Library errors as ours, naming what was being done to which file."""
-        try:
-            yield
-        except MaintainerError:
-            raise
-        except FileExistsError as error:
-            raise StorageError(f"{self.display(path)}: there is such a file already, and files are never replaced") from error
-        except OSError as error:
-            if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) and doing not in MAKING:
-                raise MissingFile(f"{self.display(path)}: there is no such file") from error
-            raise StorageError(f"{self.display(path)}: cannot {doing}: {error.strerror or error}") from error
 
 
 def check_path(path: str) -> str:
