@@ -23,6 +23,7 @@ from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, Missin
 from maintainer.maintain.reclaim.workers import Workers
 from maintainer.model.files import FileIdentity, FileKind, ManifestEntry
 from maintainer.model.snapshot import CommitKind, Snapshot
+from maintainer.storage.layout import Layout
 from maintainer.table.state import is_leaving
 from maintainer.table.store import TableStore
 
@@ -44,6 +45,13 @@ class Leaving:
     lists: dict[str, int] = field(default_factory=dict)
     directories: set[str] = field(default_factory=set)
     """Directories of buckets that lose files."""
+
+    def take(self, entry: ManifestEntry, layout: Layout) -> None:
+        """A data or changelog file goes with this snapshot, and what belongs to it."""
+        partition, bucket, file = entry.partition, entry.bucket, entry.file
+        self.files[layout.data_file_path(partition, bucket, file)] = file.file_size
+        self.files.update({layout.data_file_path(partition, bucket, name): 0 for name in file.extra_files})
+        self.directories.add(layout.bucket_directory(partition, bucket))
 
 
 @dataclass
@@ -159,12 +167,8 @@ class _Unused:
         for branch in self.branches:
             if candidates:
                 self._drop_of_branch(candidates, branch)
-        layout = self.store.layout
         for number, entry in candidates.values():
-            step, file = steps[number], entry.file
-            step.files[layout.data_file_path(entry.partition, entry.bucket, file)] = file.file_size
-            step.files.update({layout.data_file_path(entry.partition, entry.bucket, name): 0 for name in file.extra_files})
-            step.directories.add(layout.bucket_directory(entry.partition, entry.bucket))
+            steps[number].take(entry, self.store.layout)
 
     def _candidates(self, steps: Sequence[Leaving]) -> dict[str, tuple[int, ManifestEntry]]:
         """Files of leaving snapshots that no later snapshot of this branch names: by name, with which step they go, and their entry."""
@@ -263,15 +267,11 @@ class _Unused:
         for branch in self.branches:
             for snapshot in branch.snapshots:
                 kept |= {entry.file.file_name for entry in changelog_entries(branch.store, snapshot)}
-        layout = self.store.layout
         found = self.workers.map(lambda step: changelog_entries(self.store, step.snapshot), with_changelog)
         for step, entries in zip(with_changelog, found, strict=True):
             for entry in entries:
-                if entry.kind is not FileKind.ADD or entry.file.file_name in kept:
-                    continue
-                step.files[layout.data_file_path(entry.partition, entry.bucket, entry.file)] = entry.file.file_size
-                step.files.update({layout.data_file_path(entry.partition, entry.bucket, name): 0 for name in entry.file.extra_files})
-                step.directories.add(layout.bucket_directory(entry.partition, entry.bucket))
+                if entry.kind is FileKind.ADD and entry.file.file_name not in kept:
+                    step.take(entry, self.store.layout)
 
     def _skip(self, unreadable: str, what: str, error: MaintainerError) -> None:
         message = f"{what} stay, since {unreadable} cannot be read: {error}"
