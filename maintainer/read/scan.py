@@ -157,16 +157,13 @@ class Scan:
         assert snapshot is not None
         return snapshot, self.store.schema_of(snapshot)
 
-    def _time_zone(self) -> str:
-        return self.store.options().text("read.time-zone", "UTC")
-
     def _bound(self, schema: TableSchema) -> Predicate | None:
         if self.where is None:
             return None
         if isinstance(self.where, str):
-            return parse_predicate(self.where, schema, self._time_zone())
+            return parse_predicate(self.where, schema, self.store.options().time_zone)
         if isinstance(self.where, Expression | Column):
-            return bind(self.where, schema, self._time_zone())
+            return bind(self.where, schema, self.store.options().time_zone)
         for name in fields_of(self.where):
             schema.field(name)
         return self.where

@@ -53,7 +53,7 @@ def chosen(store: TableStore) -> tuple[Snapshot | None, TableSchema]:
 
 def at_time(store: TableStore, moment: int | str | dt.datetime) -> Snapshot:
     """The newest snapshot that is not younger than a time: epoch milliseconds, or a time or text (of the session time zone)."""
-    found = store.snapshot_as_of(_millis(moment, store.options().text("read.time-zone", "UTC")))
+    found = store.snapshot_as_of(_millis(moment, store.options().time_zone))
     if found is None:
         raise UsageError(f"{store.name}: there is no snapshot as old as {moment}")
     return found

@@ -319,6 +319,11 @@ class TableOptions(Mapping[str, str]):
         return self.boolean("publish.single-writer", False)
 
     @cached_property
+    def time_zone(self) -> str:
+        """Of the session: what times without a zone mean in literals (decision 15)."""
+        return self.text("read.time-zone", "UTC")
+
+    @cached_property
     def relaxed_group_acceptance(self) -> bool:
         """Whether index groups count by 2.1's rule instead of the strict one (decision 4)."""
         value = self.text("read.group-acceptance", "strict").lower()
