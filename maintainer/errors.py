@@ -85,3 +85,10 @@ class Unsupported(MaintainerError):
     """A table kind, format version or option that this package refuses; nothing was written."""
 
     exit_code = 7
+
+
+def told(error: Exception) -> tuple[str, int]:
+    """What is said of any exception, and its exit code: one that is not raised on purpose is a defect, and says so."""
+    if isinstance(error, MaintainerError):
+        return str(error), error.exit_code
+    return f"this should not have happened: {type(error).__name__}: {error}", MaintainerError.exit_code

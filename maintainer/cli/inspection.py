@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from maintainer.cli.invocation import Invocation, TableName, command, complain
+from maintainer.cli.invocation import Invocation, TableName, command, complain, seconds
 
 NOT_REACHED = 1
 PROBLEMS_FOUND = 6
@@ -35,11 +35,9 @@ def wait(
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait at most, like 60s or 5 min.")] = "60s",
 ) -> int:
     """Wait until everything is visible and covered; exit code 1 when it is not in time."""
-    from maintainer.table.options import parse_duration
-
-    seconds = float(timeout) if timeout.strip().isdigit() else parse_duration(timeout)
+    patience = seconds(timeout)
     with call.output.progress(f"waiting for coverage of {table}"):
-        found = call.open(table).wait_for_coverage(coverage, snapshot=snapshot, definition=definition, timeout=seconds)
+        found = call.open(table).wait_for_coverage(coverage, snapshot=snapshot, definition=definition, timeout=patience)
     call.output.document("coverage", found.to_dict())
     if snapshot is not None and (found.snapshot or 0) < snapshot:
         complain(f"{found.table}: there is no snapshot {snapshot} yet")

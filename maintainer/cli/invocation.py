@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from maintainer.errors import MaintainerError, UsageError
+from maintainer.errors import MaintainerError, UsageError, told
 
 if TYPE_CHECKING:
     from maintainer.api.table import Table
@@ -137,13 +137,11 @@ def _run(function: Command, values: Mapping[str, Any], shared: Mapping[str, Any]
 
 def explained(error: Exception, table: object) -> tuple[str, int]:
     """What went wrong, and the exit code. Errors of decoders name their file; which of many tables it belongs to is known here."""
-    if isinstance(error, MaintainerError):
-        message, code = str(error), error.exit_code
-    elif isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT:
-        return f"cannot write the output: {error.strerror}", MaintainerError.exit_code
-    else:
-        message = f"this should not have happened: {type(error).__name__}: {error} (--debug shows where)"
-        code = MaintainerError.exit_code
+    message, code = told(error)
+    if not isinstance(error, MaintainerError):
+        if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT:
+            return f"cannot write the output: {error.strerror}", code
+        message += " (--debug shows where)"
     return f"{table}: {message}" if isinstance(table, str) and table not in message else message, code
 
 
@@ -161,6 +159,13 @@ def key_values(pairs: list[str] | None, option: str, separator: str = "=") -> di
             raise UsageError(f"{option} {pair!r}: expected key{separator}value")
         found[key.strip()] = value
     return found
+
+
+def seconds(duration: str) -> float:
+    """What `60s` or `5 min` says; a bare number is of seconds."""
+    from maintainer.table.options import parse_duration
+
+    return float(duration) if duration.strip().isdigit() else parse_duration(duration)
 
 
 def _log_to_stderr(debug: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from maintainer.cli.invocation import Invocation, TableName, command, complain
+from maintainer.cli.invocation import Invocation, TableName, command, complain, seconds
 
 
 def register(app: typer.Typer) -> None:
@@ -26,13 +26,9 @@ def expire(
 
     Tags, consumers and other branches keep what they need.
     """
-    from maintainer.table.options import parse_duration
-
-    seconds = None
-    if time_retained is not None:
-        seconds = float(time_retained) if time_retained.strip().isdigit() else parse_duration(time_retained)
+    retained = None if time_retained is None else seconds(time_retained)
     with call.output.progress(f"expiring snapshots of {table}") as advance:
-        found = call.open(table).expire(retain_max, retain_min, seconds, most, dry_run, progress=advance)
+        found = call.open(table).expire(retain_max, retain_min, retained, most, dry_run, progress=advance)
     call.output.document("expire", found.to_dict())
     for reason in found.skipped:
         complain(f"{found.table}: {reason}")

@@ -26,7 +26,7 @@ from maintainer.api.account import PassReport
 from maintainer.api.maintenance import Known
 from maintainer.commit.publish import AGAINST_REPLACEMENT, check_store
 from maintainer.data.spill import Spill
-from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported, UsageError
+from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported, UsageError, told
 from maintainer.maintain.reclaim.expire import expire
 from maintainer.model.snapshot import Snapshot
 from maintainer.service.discovery import ConfiguredTable
@@ -60,19 +60,6 @@ class Gone(Exception):
     """The table was only found in a warehouse, and is not there any more."""
 
 
-@dataclass(frozen=True)
-class Workshop:
-    """What all tables share."""
-
-    poll_interval: float
-    budget: MemoryBudget
-    spill: Spill
-    stop: threading.Event
-    tables: Callable[[], int]
-    """How many tables share the budget."""
-    kept: KeptMetadata = field(default_factory=lambda: KeptMetadata())
-
-
 class KeptMetadata:
     """What passes keep of the manifests they have read, so that the next one reads only new ones; bounded over all tables."""
 
@@ -98,6 +85,19 @@ class KeptMetadata:
     def gone(self, follower: Follower) -> None:
         with self._lock:
             self._order.pop(follower, None)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What all tables share."""
+
+    poll_interval: float
+    budget: MemoryBudget
+    spill: Spill
+    stop: threading.Event
+    tables: Callable[[], int]
+    """How many tables share the budget."""
+    kept: KeptMetadata = field(default_factory=KeptMetadata)
 
 
 class Backoff:
@@ -284,7 +284,8 @@ class Follower:
         except Exception as error:
             if str(error) != self._expiry_told:
                 self._expiry_told = str(error)
-                log.warning("expire.failed", table=self.name, error=_said(error), exit_code=_exit_code(error))
+                message, code = told(error)
+                log.warning("expire.failed", table=self.name, error=message, exit_code=code)
             return
         finally:
             self._writing = False
@@ -327,7 +328,7 @@ class Follower:
 
     def _failed(self, error: Exception) -> float | None:
         if self._workshop.stop.is_set() and isinstance(error, MaintainerError):
-            log.warning("table.failed", table=self.name, error=_said(error), exit_code=_exit_code(error), retry_in=None)
+            log.warning("table.failed", table=self.name, error=str(error), exit_code=error.exit_code, retry_in=None)
             return None
         if isinstance(error, CorruptTable) and self._is_gone():
             error = NotATable(f"{self.name}: there is no table any more")
@@ -337,15 +338,15 @@ class Follower:
             if not self.table.named:
                 raise Gone
         wait = self._backoff.failed()
-        code = _exit_code(error)
-        state = (code, str(error), self._schemas() if code in _ONCE else None)
+        message, code = told(error)
+        state = (code, message, self._schemas() if code in _ONCE else None)
         if code not in _ONCE or state != self._told:
             skipped = code == Unsupported.exit_code and not self.table.named
             tell = log.warning if skipped else log.error
             tell(
                 "table.skipped" if skipped else "table.failed",
                 table=self.name,
-                error=_said(error),
+                error=message,
                 exit_code=code,
                 failures=self._backoff.failures,
                 retry_in=round(wait, 1),
@@ -371,13 +372,3 @@ class Follower:
 
     def _alive(self) -> None:
         self._sign = time.monotonic()
-
-
-def _exit_code(error: Exception) -> int:
-    return error.exit_code if isinstance(error, MaintainerError) else MaintainerError.exit_code
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, MaintainerError):
-        return str(error)
-    return f"this should not have happened: {type(error).__name__}: {error}"
