@@ -112,9 +112,9 @@ class Committer:
             except CommitStateUnknown:
                 raise
             except MaintainerError as error:
-                if not snapshots:
+                if not snapshots and not replaced:
                     raise
-                # The compactions stand, and their files must stay: only the second half was not committed.
+                # The compactions stand, or did for a while, and their files must stay: only the second half was not committed.
                 conflicts.update(dict.fromkeys(changes, f"not committed: {error}"))
                 log.error("commit.failed", table=self._store.name, kind=str(kind), error=str(error))
                 continue

@@ -19,7 +19,7 @@ from maintainer.commit.attempt import Attempts
 from maintainer.commit.committer import Committer, retry_wait
 from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, StorageError
 from maintainer.model.commit import CommitMessage
-from maintainer.model.files import EMPTY_ROW
+from maintainer.model.files import EMPTY_ROW, FileSource
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.storage import OutcomeUnknown
 from maintainer.table.options import TableOptions
@@ -346,6 +346,26 @@ def test_a_conflict_after_a_replaced_snapshot_deletes_nothing(store: TableStore)
     assert outcome.replaced == set(outcome.conflicts) and not outcome.abandoned
 
 
+def test_groups_that_cannot_be_committed_after_a_replaced_snapshot_delete_none_of_its_files(store: TableStore) -> None:
+    append(store, file_meta("source.parquet", 5, file_source=FileSource.COMPACT), number=1)
+    slow, storage = faulty(store)
+
+    def no_room(request: str, path: str) -> None:
+        if request == "write":
+            raise StorageError("no room")
+
+    def replace_ours(request: str, path: str) -> None:
+        storage.after, storage.before = (lambda request, path: None), no_room
+        os.unlink(f"{store.uri}/{path}")
+        commit(store, result(store, [FIRST], [file_meta("theirs.parquet", 5)]))
+
+    storage.after = replace_ours
+    source = bucket(store, 1).files[0]
+    outcome = commit(slow, result(store, [FIRST], [OUTPUT]), result(store, new_index=[group("index-btree", source)], number=1))
+    assert {key.bucket for key in outcome.conflicts} == {0, 1}
+    assert {key.bucket for key in outcome.abandoned} == {1}
+
+
 def test_nothing_is_built_on_a_snapshot_that_is_replaced_while_the_next_one_is_prepared(store: TableStore) -> None:
     append(store, file_meta("lost.parquet"))
     lost = latest(store)
@@ -416,7 +436,7 @@ _PROCESS = """
 import sys
 from maintainer.commit.committer import Committer
 from maintainer.model.commit import CommitMessage
-from maintainer.model.files import EMPTY_ROW
+from maintainer.model.files import EMPTY_ROW, FileSource
 from maintainer.model.snapshot import Snapshot
 from maintainer.table.store import open_store
 from tests.support.builders import file_meta
