@@ -24,7 +24,7 @@ import structlog
 from maintainer import __version__
 from maintainer.api.maintenance import default_memory
 from maintainer.data.spill import Spill
-from maintainer.errors import MaintainerError
+from maintainer.errors import MaintainerError, told
 from maintainer.service.configuration import Configuration, Warehouse, shown_uri, size_text
 from maintainer.service.discovery import ConfiguredTable, named_tables, tables_in, why_none
 from maintainer.service.follow import Backoff, Follower, Gone, Workshop
@@ -61,7 +61,8 @@ class Daemon:
         self._lock = threading.RLock()
         """A table and its job come and go together."""
         self._followers: dict[str, Follower] = {}
-        self._stores: set[str] = set()
+        self._lanes: set[str] = set()
+        """Names of what has threads of its own."""
         self._memory = configuration.memory or default_memory()
         self._workshop = Workshop(
             poll_interval=configuration.poll_interval,
@@ -233,9 +234,9 @@ class Daemon:
 
     def _tell_of_failed_listing(self, listing: _Listing, error: Exception) -> None:
         wait = listing.backoff.failed()
-        code = error.exit_code if isinstance(error, MaintainerError) else MaintainerError.exit_code
+        message, code = told(error)
         fields = {"failures": listing.backoff.failures, "retry_in": round(wait, 1)}
-        log.error("warehouse.failed", warehouse=listing.warehouse.uri, error=str(error), exit_code=code, **fields)
+        log.error("warehouse.failed", warehouse=listing.warehouse.uri, error=message, exit_code=code, **fields)
         self._postpone(listing.job, wait)
 
     # jobs
@@ -248,9 +249,8 @@ class Daemon:
         from apscheduler.triggers.interval import IntervalTrigger
 
         with self._lock:
-            is_new = lane not in self._stores
-            self._stores.add(lane)
-            if is_new:
+            if lane not in self._lanes:
+                self._lanes.add(lane)
                 self._scheduler.add_executor(ThreadPoolExecutor(threads), alias=lane)
         self._scheduler.add_job(
             call,
