@@ -65,7 +65,7 @@ def check(table: SmallTable) -> readers.Rows:
 
 @pytest.mark.parametrize("options", [pytest.param({}, marks=pytest.mark.long, id="defaults"), pytest.param(SMALL_STEPS, id="small steps")])
 def test_two_maintainers_two_writers_and_a_reader(tmp_path: Path, options: dict[str, str]) -> None:
-    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **options)
+    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **options, **PATIENT)
     table.rows = rows_of(race(table, "writer0", "writer1", "maintainer2", "maintainer3", "reader4"))
     check(table)
     assert files_below(table.path) == referenced(table.store)
@@ -73,7 +73,7 @@ def test_two_maintainers_two_writers_and_a_reader(tmp_path: Path, options: dict[
 
 def test_snapshots_that_expire_at_once(tmp_path: Path) -> None:
     """Whatever was read may be gone a moment later: that is a reason to look again, and no damage."""
-    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2")
+    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **PATIENT)
     table.rows = rows_of(race(table, "writer0", "writer1", "maintainer2", "maintainer3", "reader4", "expirer5"))
     check(table)
 
@@ -105,7 +105,7 @@ def test_maintainers_beside_a_java_writer(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(bool(readers.PYPAIMON_ABSENT), reason=readers.PYPAIMON_ABSENT or "")
 def test_maintainers_beside_pypaimon_writers(tmp_path: Path) -> None:
-    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2")
+    table = SmallTable(tmp_path / "db.db", indexes=True, bucket="2", **PATIENT)
     table.rows = rows_of(race(table, "writer0", "writer_of_pypaimon1", "writer_of_pypaimon2", "maintainer3", "reader4"))
     check(table)
 
