@@ -64,13 +64,14 @@ def _once_configured(call: Invocation, file: str, tables: Sequence[str] | None, 
     for name, value in given.items():
         if value:
             raise UsageError(f"once --config does not go with {name}: the tables and how to open them are in {file}")
-    from maintainer.service.configuration import load, shown_uri
+    from maintainer.service.configuration import load
 
     configuration = load(file)
 
     from maintainer.data.spill import Spill
     from maintainer.service.discovery import ConfiguredTable, tables_of, why_none
     from maintainer.service.events import log_events
+    from maintainer.service.masking import shown_uri
 
     log_events(configuration, debug=call.debug, quiet=sys.stderr.isatty())
     tell = log_failure if configuration.log.format == "json" and not sys.stderr.isatty() else say_failure

@@ -23,16 +23,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from maintainer.errors import UsageError
 from maintainer.service import document
 from maintainer.service.document import Document, Place, name_of
+from maintainer.service.masking import LEAST_SECRET, MASK, is_secret, leaves, secret_texts, shown_uri
+from maintainer.storage.schemes import library_scheme
 from maintainer.table.options import TableOptions, parse_duration, parse_memory_size
 from maintainer.table.store import IMMUTABLE
-from maintainer.table.support import is_known_option
+from maintainer.table.support import is_known_option, meant_option
 
 LEAST_POLL, MOST_POLL = 0.05, 86400.0
 LEAST_MEMORY = 64 << 20
@@ -47,18 +48,6 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     "MAINTAINER_LOG_LEVEL": ("log", "level"),
 }
 """Environment variables that go before the file."""
-
-MASK = "***"
-LEAST_SECRET = 8
-"""Characters of a text that is looked for in what is logged."""
-_NO_SECRETS = re.compile(
-    r"endpoint(_?url|_override)?|region(_?name)?|.*_url|host|port|project|account_name|bucket|default_.*|version|.*_version|.*_style|protocol|"
-    r"profile|cache_type|acl|.*timeout|retries|max_.*|min_.*|.*_size|mode|location",
-    re.IGNORECASE,
-)
-"""Names of storage options whose texts are shown; every other text may be a secret."""
-_SECRETS = re.compile(r"secret|passw|passphrase|token|credential|access.?key|private|signature|sas$|api.?key|encrypt", re.IGNORECASE)
-"""Names of options that are never shown, whatever they hold."""
 
 
 def _size(least: int) -> BeforeValidator:
@@ -112,16 +101,11 @@ def _table_options(given: Mapping[str, str]) -> Mapping[str, str]:
         if key in IMMUTABLE:
             raise ValueError(f"{key}: this option belongs to the table and cannot be set for one process")
         if not is_known_option(key):
-            close = get_close_matches(key, OWN_OPTIONS, n=1, cutoff=0.75)
-            raise ValueError(f"{key}: there is no such option" + (f"; did you mean {close[0]}?" if close else ""))
+            meant = meant_option(key)
+            raise ValueError(f"{key}: there is no such option" + (f"; did you mean {meant}?" if meant else ""))
     for mistake in TableOptions(given).mistakes():
         raise ValueError(str(mistake))
     return given
-
-
-OWN_OPTIONS = ("publish.single-writer", "publish.verify-delay", "maintain.rewrite-append", "maintain.rewrite-append-budget",
-               "maintain.commit-interval", "maintain.expire")  # fmt: skip
-"""For suggestions only."""
 
 
 def _uri(given: str) -> str:
@@ -202,8 +186,8 @@ class Configuration(_Section):
         """Texts that no log may hold; short ones are words like others."""
         return frozenset(
             text
-            for place, value in _leaves(self._source.values, ())
-            for text in _secret_texts(place, value, place in self._source.document.written)
+            for place, value in leaves(self._source.values, ())
+            for text in secret_texts(place, value, place in self._source.document.written)
             if len(text) >= LEAST_SECRET
         )
 
@@ -252,11 +236,6 @@ def size_text(size: int) -> str:
     return f"{size} b"
 
 
-def shown_uri(uri: str) -> str:
-    """A URI without what may be a password in it."""
-    return re.sub(r"(?<=://)[^/\s]*@", f"{MASK}@", uri)
-
-
 def place_key(uri: str) -> str:
     """The same text for URIs of the same place."""
     scheme, separator, rest = uri.partition("://")
@@ -264,7 +243,7 @@ def place_key(uri: str) -> str:
         return os.path.abspath(uri.removeprefix("file:"))
     if scheme.lower() == "file":
         return os.path.abspath("/" + rest.partition("/")[2])
-    return f"{'s3' if scheme.lower() == 's3a' else scheme.lower()}://{rest.rstrip('/')}"
+    return f"{library_scheme(scheme.lower())}://{rest.rstrip('/')}"
 
 
 def _with_environment(read: Document, environment: Mapping[str, str]) -> _Source:
@@ -373,7 +352,7 @@ def _shown_section(section: _Section, place: Place, source: _Source) -> Iterator
     for name, value in section:
         inner = (*place, name.replace("_", "-"))
         if isinstance(value, dict):
-            for leaf, text in _leaves(value, inner):
+            for leaf, text in leaves(value, inner):
                 yield leaf, _masked(leaf, text, source)
         elif isinstance(value, tuple):
             yield inner, list(value)
@@ -402,35 +381,4 @@ def _masked(place: Place, value: Any, source: _Source) -> Any:
         return source.document.written[place]
     if isinstance(value, str) and place[-1] == "uri":
         return shown_uri(value)
-    return MASK if _is_secret(place, value) else shown_uri(value) if isinstance(value, str) else value
-
-
-def _is_secret(place: Place, value: Any) -> bool:
-    """Whether a value must not be shown."""
-    if len(place) < 4 or place[2] not in ("storage-options", "options"):
-        return False
-    names = [str(part) for part in place[3:] if isinstance(part, str)]
-    if any(_SECRETS.search(name) for name in names):
-        return True
-    if place[2] == "options" or isinstance(value, bool) or value is None:
-        return False
-    return not _NO_SECRETS.fullmatch(names[-1]) or urlsplit(str(value)).username is not None
-
-
-def _secret_texts(place: Place, value: Any, written: bool) -> Iterator[str]:
-    """What of a value must not be logged; a password of digits need not be quoted in YAML."""
-    if written or _is_secret(place, value):
-        yield str(value)
-    elif isinstance(value, str) and place[-1] == "uri" and (within := re.search(r"(?<=://)([^/\s]*)@", value)):
-        yield from (within[1], within[1].partition(":")[2])
-
-
-def _leaves(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _leaves(inner, (*place, key))
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from _leaves(inner, (*place, number))
-    else:
-        yield place, value
+    return MASK if is_secret(place, value) else shown_uri(value) if isinstance(value, str) else value

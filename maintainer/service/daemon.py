@@ -25,10 +25,11 @@ from maintainer import __version__
 from maintainer.api.maintenance import default_memory
 from maintainer.data.spill import Spill
 from maintainer.errors import MaintainerError, told
-from maintainer.service.configuration import Configuration, Warehouse, shown_uri, size_text
+from maintainer.service.configuration import Configuration, Warehouse, size_text
 from maintainer.service.discovery import ConfiguredTable, named_tables, tables_in, why_none
 from maintainer.service.follow import Backoff, Follower, Gone, Workshop
 from maintainer.service.lease import MemoryBudget
+from maintainer.service.masking import shown_uri
 from maintainer.service.signals import Signals
 from maintainer.service.watch import RESOLVE_EVERY
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import structlog
 
-from maintainer.service.configuration import MASK, Configuration, shown_uri
+from maintainer.service.configuration import Configuration
+from maintainer.service.masking import MASK, shown_uri
 
 Event = MutableMapping[str, Any]
 

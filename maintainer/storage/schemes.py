@@ -48,12 +48,12 @@ _GCS = Scheme("gcsfs", (2024, 12), "gcs")
 _AZURE = Scheme("adlfs", (2024, 12), "azure")
 _OSS = Scheme("ossfs", (2023, 12), "", {"headers": {"x-oss-forbid-overwrite": "true"}}, opens_exclusively=False)
 TRUSTED: Mapping[str, Scheme] = {
-    **dict.fromkeys(("s3", "s3a"), _S3),
+    "s3": _S3,
     **dict.fromkeys(("gs", "gcs"), _GCS),
     **dict.fromkeys(("abfs", "abfss", "az"), _AZURE),
     "oss": _OSS,
 }
-"""By scheme, the libraries that create conditionally."""
+"""By scheme, as its library knows it, the libraries that create conditionally."""
 
 _SAME = {"s3a": "s3", "s3n": "s3"}
 """Names that Hadoop gave to later clients of the same store."""

@@ -289,6 +289,11 @@ def is_known_option(key: str) -> bool:
     return _refusal(key) is not None or _is_allowed(key)
 
 
+def meant_option(key: str) -> str | None:
+    """The option that is probably meant by a name which is on no list."""
+    return next(iter(get_close_matches(key, [name for name in (*_ALLOWED, *REFUSED) if "*" not in name], n=1, cutoff=0.85)), None)
+
+
 def _kind_findings(schema: TableSchema) -> Iterator[Finding]:
     options = TableOptions.of(schema)
     if not schema.primary_keys:
@@ -354,9 +359,8 @@ def _option_findings(schema: TableSchema) -> Iterator[Finding]:
         elif refusal is not None and text not in refusal.accepted:
             yield Finding(f"{key} = {value}", refusal.reason, refusal.reading)
         elif refusal is None and key not in ignored and not _is_allowed(key):
-            close = get_close_matches(key, [name for name in (*_ALLOWED, *REFUSED) if "*" not in name], n=1, cutoff=0.85)
-            why = "could change rows or files; if it does not, list it in maintain.ignored-options"
-            yield Finding(f"{key} = {value}", f"this option is not known here{f' (did you mean {close[0]}?)' if close else ''} and {why}")
+            meant, why = meant_option(key), "could change rows or files; if it does not, list it in maintain.ignored-options"
+            yield Finding(f"{key} = {value}", f"this option is not known here{f' (did you mean {meant}?)' if meant else ''} and {why}")
 
 
 def _refusal(key: str) -> Refusal | None:
