@@ -112,6 +112,7 @@ WRONG = {
     "tables: [{uri: /t}]\nlog: {level: 3}": "log.level: must be 'debug', 'info', 'warning' or 'error'",
     "tables: [{uri: /t}, {uri: /t/}]": "tables[1].uri: the table /t stands in tables[0] already",
     "tables: [{uri: s3://b/t}, {uri: s3a://b/t}]": "stands in tables[0] already",
+    "tables: [{uri: s3n://b/t}, {uri: s3://b/t}]": "stands in tables[0] already",
     "tables: [{uri: /t, options: {bucket: 3}}]": "bucket: this option belongs to the table",
     "tables: [{uri: /t, options: {maintain.expires: true}}]": "maintain.expires: there is no such option; did you mean maintain.expire?",
     "tables: [{uri: /t, options: {maintain.expire: perhaps}}]": "option maintain.expire = 'perhaps': 'perhaps' is neither true nor false",
