@@ -74,6 +74,10 @@ def _number(text: str) -> float:
     return value
 
 
+MOST_VERIFY_DELAY = 600.0
+"""Seconds: every commit of a table waits for so long."""
+
+
 class TableOptions(Mapping[str, str]):
     """The options of a table: a mapping of their texts, with a typed property for each one that this package acts on."""
 
@@ -306,7 +310,10 @@ class TableOptions(Mapping[str, str]):
     @cached_property
     def publish_verify_delay(self) -> float | None:
         """Seconds after which a published snapshot is read again; None: what suits the store (decision 10)."""
-        return self.parse("publish.verify-delay", parse_duration, None)
+        delay = self.parse("publish.verify-delay", parse_duration, None)
+        if delay is not None and delay > MOST_VERIFY_DELAY:
+            raise UsageError(f"option publish.verify-delay = {self._values['publish.verify-delay']!r}: must be at most {MOST_VERIFY_DELAY:g} s")
+        return delay
 
     @cached_property
     def write_only(self) -> bool:

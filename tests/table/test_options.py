@@ -76,6 +76,7 @@ def test_the_number_of_levels_follows_the_trigger() -> None:
         ("read.group-acceptance", "lax", "relaxed_group_acceptance", "strict or relaxed"),
         ("file.compression.per.level", "lz4", "file_compression_per_level", "like '0:lz4"),
         ("file.compression.per.level", "a:lz4", "file_compression_per_level", "not a whole number"),
+        ("publish.verify-delay", "11 min", "publish_verify_delay", "must be at most 600 s"),
     ],
 )
 def test_an_error_names_the_option_and_its_value(key: str, value: str, property_: str, says: str) -> None:
