@@ -32,7 +32,7 @@ from maintainer.model.snapshot import Snapshot
 from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.lease import Lease, MemoryBudget
 from maintainer.service.rewrites import RewriteAccount
-from maintainer.service.watch import Change, Sighting, Watch
+from maintainer.service.watch import MOST_REMEMBERED, Change, Sighting, Watch
 from maintainer.table.manifests import KEPT_ENTRIES
 from maintainer.table.state import load_latest
 from maintainer.table.support import check_table
@@ -44,6 +44,8 @@ log = structlog.get_logger(__name__)
 
 MOST_WAIT = 300.0
 """Seconds between two attempts on a table or store that keeps failing."""
+DAMAGED_WAIT = 30.0
+"""The same while only some buckets of a table are damaged: the others go on receiving rows."""
 EXPIRE_AFTER_COMMITS = 60.0
 """Seconds between two expirations while this process commits."""
 EXPIRE_EVERY = 600.0
@@ -130,6 +132,8 @@ class Follower:
         """When a pass is needed although nothing changes (monotonic seconds)."""
         self._known = Known()
         self._published: dict[int, str | None] = {}
+        self._progressed = False
+        """Whether the running turn has committed something."""
         self._rewrites = RewriteAccount()
         self._expired = -math.inf
         self._committed = False
@@ -189,6 +193,7 @@ class Follower:
         if self._workshop.stop.is_set():
             return None
         self._alive()
+        self._progressed = False
         try:
             self._turn()
         except CommitStateUnknown as error:
@@ -269,7 +274,8 @@ class Follower:
     def _on_event(self, name: str, fields: Mapping[str, Any]) -> None:
         self._alive()
         if name == "pass.committed":
-            self._published[fields["snapshot"]] = fields["uuid"]
+            self._progressed = True
+            self._published = dict([*self._published.items(), (fields["snapshot"], fields["uuid"])][-MOST_REMEMBERED:])
         elif name == "pass.finished":
             self._rewrites.charge(fields.get("rewritten_append_bytes") or 0)
 
@@ -339,6 +345,8 @@ class Follower:
                 raise Gone
         wait = self._backoff.failed()
         message, code = told(error)
+        if code == CorruptTable.exit_code and self._progressed:
+            wait = min(wait, DAMAGED_WAIT)
         state = (code, message, self._schemas() if code in _ONCE else None)
         if code not in _ONCE or state != self._told:
             skipped = code == Unsupported.exit_code and not self.table.named

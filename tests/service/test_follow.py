@@ -20,7 +20,17 @@ from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, S
 from maintainer.index.family import btree
 from maintainer.maintain.reclaim.expire import expire
 from maintainer.service.discovery import ConfiguredTable
-from maintainer.service.follow import EXPIRE_AFTER_COMMITS, EXPIRE_EVERY, MOST_WAIT, Backoff, Follower, Gone, KeptMetadata, Workshop
+from maintainer.service.follow import (
+    DAMAGED_WAIT,
+    EXPIRE_AFTER_COMMITS,
+    EXPIRE_EVERY,
+    MOST_WAIT,
+    Backoff,
+    Follower,
+    Gone,
+    KeptMetadata,
+    Workshop,
+)
 from maintainer.service.lease import MemoryBudget
 from maintainer.service.watch import RESOLVE_EVERY
 from maintainer.table import state
@@ -360,3 +370,22 @@ def test_groups_that_cannot_be_built_are_tried_again_when_their_sources_change(t
     follows.turn()
     assert [one.ratio for one in table.table.coverage().definitions] == [1.0, 1.0]
     table.check()
+
+
+def test_a_damaged_bucket_does_not_keep_the_others_waiting(tmp_path: Path):
+    table = table_in(tmp_path, bucket="2", indexes=False)
+    table.write(some_rows(0))
+    key = next(iter(table.state().buckets))
+    damaged = table.state().buckets[key].files[0]
+    (file,) = Path(table.path).rglob(damaged.file_name)
+    file.write_bytes(b"x" * damaged.file_size)
+    follows = follower(table, workshop=workshop(poll_interval=20.0))
+    for value in range(4):
+        wait = follows.turn()
+        assert wait is not None and wait <= DAMAGED_WAIT
+        (other,) = (bucket for bucket in table.state().buckets if bucket != key)
+        assert [each.level for each in table.state().buckets[other].files if each.level == 0] == []
+        table.write(some_rows(0, value=value))
+    follows.turn()
+    waits = [follows.turn() for _ in range(3)]  # nothing is left that could be committed
+    assert max(wait or 0.0 for wait in waits) > DAMAGED_WAIT
