@@ -26,7 +26,6 @@ from maintainer.commit.committer import Committer
 from maintainer.errors import CorruptTable, MissingFile, StorageError
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
-from maintainer.maintain.reclaim import names_in_use
 from maintainer.model.files import BucketKey
 from maintainer.model.snapshot import CommitKind
 from maintainer.model.work import Result, Work
@@ -91,10 +90,6 @@ def each_committed_before_the_next(watched: Watched) -> None:
     watched.before = wait_first
 
 
-def kinds(table: SmallTable, after: int) -> list[CommitKind]:
-    return [table.store.snapshot(number).commit_kind for number in table.store.snapshot_ids() if number > after]
-
-
 def latest(table: SmallTable) -> int:
     return table.store.latest_snapshot_id() or 0
 
@@ -104,14 +99,9 @@ def waiting(table: SmallTable) -> set[int]:
     return {key.bucket for key, bucket in table.state().buckets.items() if any(file.level == 0 for file in bucket.files)}
 
 
-def unreferenced(table: SmallTable) -> set[str]:
-    named = names_in_use(table.store)
-    return {path for path in table.paths() if path.rpartition("/")[2] not in named}
-
-
 def sound(table: SmallTable) -> None:
     """Nothing is left over, and what can be read is true."""
-    assert unreferenced(table) == set()
+    assert table.unreferenced() == set()
     assert table.table.verify(deep=True).ok
     seen = table.table.scan().to_arrow().to_pydict()
     assert dict(zip(seen["id"], zip(seen["v"], seen["s"], strict=True), strict=True)).items() <= table.rows.items()
@@ -121,14 +111,14 @@ class TestGroups:
     def test_a_short_pass_is_one_commit(self, table: SmallTable) -> None:
         before = latest(table)
         table.maintain()
-        assert kinds(table, before) == [CommitKind.COMPACT]
+        assert table.kinds(before) == [CommitKind.COMPACT]
 
     def test_work_goes_on_while_what_is_finished_is_committed(self, table: SmallTable, monkeypatch: pytest.MonkeyPatch) -> None:
         one_after_the_other(monkeypatch)
         watched, before = Watched(), latest(table)
         each_committed_before_the_next(watched)
         report = table.maintain(commit_interval=0, on_event=watched)
-        assert kinds(table, before) == [CommitKind.COMPACT] * BUCKETS
+        assert table.kinds(before) == [CommitKind.COMPACT] * BUCKETS
         assert (report.snapshot_before, report.snapshot_after, report.input_files) == (before, before + BUCKETS, BUCKETS)
         assert watched.count("pass.planned") == 2
         table.check()
@@ -141,7 +131,7 @@ class TestGroups:
         watched, before = Watched(), latest(table)
         each_committed_before_the_next(watched)
         table.maintain(commit_interval=0, on_event=watched)
-        assert kinds(table, before) == [CommitKind.APPEND] * BUCKETS
+        assert table.kinds(before) == [CommitKind.APPEND] * BUCKETS
         table.check()
 
     def test_what_is_finished_waits_for_others_as_long_as_the_option_says(self, table: SmallTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +204,7 @@ class TestConflicts:
         assert report.outcome == "committed"
         assert [fields["bucket"] for fields in watched.of("pass.conflict")] == [0]
         assert watched.count("work.started") == BUCKETS
-        assert kinds(table, before) == [CommitKind.COMPACT] * 2  # the other's, and ours of all other buckets
+        assert table.kinds(before) == [CommitKind.COMPACT] * 2  # the other's, and ours of all other buckets
         table.check()
         sound(table)
 
@@ -279,8 +269,8 @@ class TestFailures:
         with pytest.raises(MissingFile, match=path.name):
             table.maintain(on_event=watched)
         assert waiting(table) == {2}
-        assert kinds(table, before) == [CommitKind.COMPACT]
-        assert unreferenced(table) == set()
+        assert table.kinds(before) == [CommitKind.COMPACT]
+        assert table.unreferenced() == set()
         (failed,) = watched.of("work.failed")
         assert (failed["bucket"], failed["kind"]) == (2, "compact")
         path.write_bytes(data)
@@ -323,7 +313,7 @@ class TestFailures:
             table.maintain(on_event=watched)
         assert sorted(fields["bucket"] for fields in watched.of("work.failed")) == [1, 4, 6]
         assert waiting(table) == {1, 4, 6}
-        assert unreferenced(table) == set()
+        assert table.unreferenced() == set()
 
     def test_a_defect_in_one_bucket_is_no_end_for_the_others(self, table: SmallTable, monkeypatch: pytest.MonkeyPatch) -> None:
         failing(monkeypatch, lambda number: ZeroDivisionError("a defect") if number == 2 else None)

@@ -24,7 +24,6 @@ from maintainer.errors import CommitStateUnknown, StorageError, Unsupported
 from maintainer.index.family import btree
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
-from maintainer.maintain.reclaim import names_in_use
 from maintainer.model.snapshot import CommitKind
 from maintainer.model.work import Result
 from tests.support.small_table import SmallTable
@@ -143,7 +142,7 @@ class TestOneSnapshot:
         table.write({key: key for key in range(200)})
         first = table.store.latest_snapshot_id() or 0
         table.maintain()
-        assert kinds(table, first) == [CommitKind.COMPACT]
+        assert table.kinds(first) == [CommitKind.COMPACT]
         assert all(len(table.bucket(number).payloads) == 2 for number in range(4))
         table.check()
 
@@ -157,7 +156,7 @@ class TestOneSnapshot:
         table.write({1: 5})
         first = table.store.latest_snapshot_id() or 0
         table.maintain()
-        assert kinds(table, first) == [CommitKind.COMPACT, CommitKind.APPEND]
+        assert table.kinds(first) == [CommitKind.COMPACT, CommitKind.APPEND]
         table.check()
 
     def test_groups_only(self, tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ class TestOneSnapshot:
         first = table.store.latest_snapshot_id() or 0
         report = table.maintain()
         assert (report.input_files, report.output_files, report.groups_built) == (0, 0, 2)
-        assert kinds(table, first) == [CommitKind.APPEND]
+        assert table.kinds(first) == [CommitKind.APPEND]
         table.check()
 
     def test_groups_of_a_removed_definition_are_dropped(self, tmp_path: Path) -> None:
@@ -190,10 +189,6 @@ def define(table: SmallTable, **options: str | None) -> None:
     document["options"] |= options or {"pk-btree.index.columns": "v", "pk-bitmap.index.columns": "s"}
     document["options"] = {key: value for key, value in document["options"].items() if value is not None}
     Path(table.path, "schema", f"schema-{newest + 1}").write_text(json.dumps(document))
-
-
-def kinds(table: SmallTable, after: int) -> list[CommitKind]:
-    return [table.store.snapshot(number).commit_kind for number in table.store.snapshot_ids() if number > after]
 
 
 class TestRequests:
@@ -294,14 +289,14 @@ class TestConflicts:
         assert report.outcome == "committed"
         assert sum(name == "pass.conflict" for name, _ in seen) == 1
         table.check()
-        assert unreferenced(table) == set()
+        assert table.unreferenced() == set()
 
     def test_a_full_compaction_that_lost_is_still_full(self, table: SmallTable, monkeypatch: pytest.MonkeyPatch) -> None:
         interrupted(monkeypatch, lambda call: run_pass(table.store) and None if call == 0 else None)
         table.maintain(full=True)
         assert [level for level, _, _ in table.files()] == [5]
         table.check()
-        assert unreferenced(table) == set()
+        assert table.unreferenced() == set()
 
     def test_a_pass_that_loses_every_time_gives_up_and_leaves_nothing(self, table: SmallTable, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(maintenance.time, "sleep", lambda seconds: None)
@@ -332,12 +327,6 @@ class TestConflicts:
         assert table.maintain().outcome == "committed"
         table.rows[3] = (3 * 1_000_003 % 2**40, f"s{3 * 1_000_003 % 2**40 % 7}")
         table.check()
-
-
-def unreferenced(table: SmallTable) -> set[str]:
-    """Data and index files that no snapshot names."""
-    named = names_in_use(table.store)
-    return {path for path in table.paths() if path.rpartition("/")[2] not in named}
 
 
 class TestFailures:
@@ -376,7 +365,7 @@ class TestFailures:
         assert died.returncode == 9, died.stderr
         left = table.paths() - before
         assert left
-        assert unreferenced(table) == left
+        assert table.unreferenced() == left
         assert table.maintain().outcome == "committed"
         table.check()
 

@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner, Result
 
 import maintainer
 from maintainer.api import maintenance
-from maintainer.cli.main import app
+from tests.support.command import run
 from tests.support.evolve import set_options
 from tests.support.java_cases import java_case
 from tests.support.tables import append, make_busy_table, make_table
@@ -25,10 +24,6 @@ PASS_MEMBERS = {
     "table", "snapshot_before", "snapshot_after", "outcome", "reason", "input_files", "output_files", "groups_built", "groups_dropped",
     "bytes_read", "bytes_written", "seconds",
 }  # fmt: skip
-
-
-def run(*words: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words], input=stdin)
 
 
 def ok(*words: str | Path, stdin: str | None = None) -> Any:

@@ -16,13 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import maintainer
-from maintainer.cli.main import app
 from maintainer.format import index_manifest, manifest, manifest_list, snapshot_json
 from maintainer.model.snapshot import Snapshot
 from tests.support.campaign import share
+from tests.support.command import run
 
 FLIPS = share("damaged tables: flipped bytes a kind of file", short=12, long=300)
 KINDS = ["schema", "snapshot", "base list", "delta list", "manifest", "index manifest", "data file", "deletion vectors", "btree", "bitmap"]
@@ -63,10 +63,6 @@ def table(sound: Path, tmp_path: Path) -> Path:
     copy = tmp_path / "db.db" / "t"
     shutil.copytree(sound, copy)
     return copy
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words))
 
 
 def files_of(table: Path) -> dict[str, Path]:

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import maintainer
 from maintainer.cli.demo import story
-from maintainer.cli.main import app
+from tests.support.command import run
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +19,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_ends_well_and_leaves_a_table_to_look_at(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["demo", "--directory", str(tmp_path), "--json"])
+    result = run("demo", "--directory", tmp_path, "--json")
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
     assert summary["ok"] is True
@@ -32,7 +31,7 @@ def test_it_ends_well_and_leaves_a_table_to_look_at(tmp_path: Path) -> None:
 
 
 def test_people_see_what_happens() -> None:
-    result = CliRunner().invoke(app, ["demo"])
+    result = run("demo")
     assert result.exit_code == 0, result.output
     assert "of the rows visible" in result.stdout
     assert "All answers were right" in result.stdout
@@ -41,7 +40,7 @@ def test_people_see_what_happens() -> None:
 def test_a_wrong_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = ("status = 'new'", lambda order: order[3] == "paid")
     monkeypatch.setattr(story, "QUERIES", (*story.QUERIES, wrong))
-    result = CliRunner().invoke(app, ["demo"])
+    result = run("demo")
     assert result.exit_code == 1
     assert "Something was wrong" in result.stdout
 
@@ -51,6 +50,6 @@ def test_a_writer_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
         raise maintainer.StorageError("the disk is full")
 
     monkeypatch.setattr(story.Story, "_write_batch", fail)
-    result = CliRunner().invoke(app, ["demo"])
+    result = run("demo")
     assert result.exit_code == 5
     assert "the disk is full" in result.stderr

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import maintainer
-from maintainer.cli.main import app
 from maintainer.cli.passes import TERMINATED
 from maintainer.cli.views import duration
+from tests.support.command import run
 from tests.support.evolve import set_options
 from tests.support.s3 import Bucket, s3_bucket  # noqa: F401
 from tests.support.small_table import SmallTable
@@ -38,7 +38,7 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def once(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, ["once", *map(str, words)])
+    return run("once", *words)
 
 
 def passes_of(done: Result) -> dict[str, dict[str, Any]]:
@@ -284,10 +284,10 @@ def test_a_failed_pass_shows_what_it_committed_before(tmp_path: Path) -> None:
 
 def test_plan_shows_how_much_there_is_to_do(tmp_path: Path) -> None:
     table = filled(tmp_path, "a", bucket="3")
-    document = json.loads(CliRunner().invoke(app, ["plan", table.path, "--json"]).stdout)
+    document = json.loads(run("plan", table.path, "--json").stdout)
     assert document["estimated_bytes"] == sum(work["estimated_bytes"] for work in document["work"]) > 0
     assert document["estimated_memory"] == max(work["estimated_memory"] for work in document["work"])
-    assert "3 buckets, " in CliRunner().invoke(app, ["plan", table.path]).stdout
+    assert "3 buckets, " in run("plan", table.path).stdout
 
 
 def test_sigterm_commits_what_is_finished(tmp_path: Path) -> None:

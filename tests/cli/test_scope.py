@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from maintainer.cli.main import app
 from tests.support.builders import type_
+from tests.support.command import run
 from tests.support.evolve import retype_column, set_options
 from tests.support.java_cases import java_case
 from tests.support.tables import make_busy_table
@@ -74,10 +73,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table(whole: Path, tmp_path: Path) -> Path:
     shutil.copytree(whole, tmp_path / "t")
     return tmp_path / "t"
-
-
-def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def everything(directory: Path) -> Mapping[Path, int]:

@@ -10,14 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from maintainer.cli.main import app
+from tests.support.command import run
 from tests.support.tables import append, make_busy_table, make_table
-
-
-def run(*words: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words], input=stdin)
 
 
 @pytest.fixture

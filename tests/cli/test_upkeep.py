@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from maintainer.cli.main import app
 from tests.support import kept
+from tests.support.command import run
 from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable
-
-
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from maintainer.cli.main import app
 from maintainer.errors import UsageError
 from maintainer.service.configuration import Configuration, load
+from tests.support.command import run
 
 ROOT = Path(__file__).parents[2]
 
@@ -187,10 +186,10 @@ def test_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "c.yaml"
     path.write_text(SECRET)
     for options in (["--json"], []):
-        output = CliRunner().invoke(app, ["config", "--config", str(path), *options]).output
+        output = run("config", "--config", path, *options).output
         for secret in ("pass-in", "plain-", "12345678", "nested-secret", "unknown-text", "value-of-variable"):
             assert secret not in output
-    document = json.loads(CliRunner().invoke(app, ["config", "--config", str(path), "--json"]).output)
+    document = json.loads(run("config", "--config", path, "--json").output)
     values = {each["key"]: (each["value"], each["origin"]) for each in document["values"]}
     prefix = "warehouses[0].storage-options"
     assert document["version"] == 1
@@ -239,9 +238,9 @@ def test_origins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_wrong_file_ends_commands_with_2(tmp_path: Path):
     for command in ("config", "run"):
-        result = CliRunner().invoke(app, [command, "--config", str(tmp_path / "none.yaml")])
+        result = run(command, "--config", tmp_path / "none.yaml")
         assert result.exit_code == 2
-        assert CliRunner().invoke(app, [command]).exit_code == 2
+        assert run(command).exit_code == 2
 
 
 def test_the_example_is_valid_and_names_every_key():

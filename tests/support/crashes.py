@@ -14,18 +14,16 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from typer.testing import CliRunner
-
 from maintainer.api.exchange import commit_results, execute_plan
 from maintainer.api.maintenance import plan_pass, run_pass
 from maintainer.api.table import Table
-from maintainer.cli.main import app
 from maintainer.errors import CommitStateUnknown, MaintainerError
 from maintainer.maintain.plan import PlanRequest
 from maintainer.maintain.reclaim.expire import expire
 from maintainer.storage.storage import Storage
 from maintainer.table.store import TableStore, open_store
 from tests.peers import readers
+from tests.support.command import run
 from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable, arrow_of
 from tests.support.striking_storage import files_below, referenced
@@ -119,7 +117,7 @@ def _read(store: TableStore) -> None:
 def _once(store: TableStore) -> None:
     """The command, which says what went wrong in one line and by its exit code."""
     with mock.patch.object(Storage, "open", lambda uri, options=None: store.storage):
-        result = CliRunner().invoke(app, ["once", store.uri, "--json"])
+        result = run("once", store.uri, "--json")
     if result.exit_code == 130:
         raise KeyboardInterrupt
     if result.exit_code == 1 and "MemoryError" in result.stderr:

@@ -15,9 +15,11 @@ from maintainer.data.deletions import read_deletions
 from maintainer.data.reader import open_data_file
 from maintainer.index import groups
 from maintainer.index.definition import definitions
+from maintainer.maintain.reclaim import names_in_use
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
+from maintainer.model.snapshot import CommitKind
 from maintainer.table.state import TableState, load_state
 from maintainer.table.store import TableStore, open_store
 
@@ -101,6 +103,15 @@ class SmallTable:
         """Every data and index file of the table's directory."""
         root = Path(self.path)
         return {str(path.relative_to(root)) for folder in ("bucket-*", "index") for path in root.glob(f"{folder}/*")}
+
+    def unreferenced(self) -> set[str]:
+        """Those that no snapshot names."""
+        named = names_in_use(self.store)
+        return {path for path in self.paths() if path.rpartition("/")[2] not in named}
+
+    def kinds(self, after: int) -> list[CommitKind]:
+        """Of the snapshots after this one."""
+        return [self.store.snapshot(number).commit_kind for number in self.store.snapshot_ids() if number > after]
 
     def check(self) -> None:
         """A batch reader sees exactly the model, with the indexes and without them; every file that is visible is covered."""
