@@ -22,7 +22,7 @@ from maintainer.storage.storage import Storage
 from maintainer.table.store import TableStore, create_store, open_store
 from tests.support import striking_disk, striking_filesystem, striking_storage
 from tests.support.campaign import share
-from tests.support.crashes import QUICK, SCENES, Before, Scene, check_aftermath, check_unreliable, work_with_an_unreliable_store
+from tests.support.crashes import QUICK, SCENES, Before, Scene, check_aftermath, check_unreliable, hides, work_with_an_unreliable_store
 from tests.support.losing_disk import LosingDisk
 from tests.support.small_table import SmallTable
 from tests.support.striking_disk import StrikingDisk
@@ -76,7 +76,13 @@ def strike_all(
         ended[type(error).__name__] += 1
         context = f"{strike} at request {at} ({struck})"
         peers = number % PEERS == 0
-        check_aftermath(scene, table, path, before, error, context, leaves_nothing=strike == clean, peers=peers, is_durable=is_durable)
+        check_aftermath(
+            *(scene, table, path, before, error, context),
+            leaves_nothing=strike == clean,
+            peers=peers,
+            is_durable=is_durable,
+            hides=hides(strike, struck),
+        )
         shutil.rmtree(path)
     assert len(cases) == 1 or set(ended) != {"NoneType"}, ended
 

@@ -25,7 +25,7 @@ from maintainer.storage.remote import RemoteStorage
 from maintainer.table.store import TableStore
 from tests.support import s3
 from tests.support.campaign import share
-from tests.support.crashes import QUICK, SCENES, Before, Scene, check_aftermath, check_unreliable, work_with_an_unreliable_store
+from tests.support.crashes import QUICK, SCENES, Before, Scene, check_aftermath, check_unreliable, hides, work_with_an_unreliable_store
 from tests.support.s3_copies import download, upload
 from tests.support.small_table import SmallTable
 from tests.support.striking_endpoint import STRIKES, StrikingEndpoint
@@ -106,9 +106,15 @@ def test_any_http_request_may_fail(name: str, place: Place, tmp_path: Path, monk
         place.endpoint.do_what_is_late()
         copy = tmp_path / "db.db" / "t"
         download(place.sound, place.bucket.place(path), copy)
-        context = f"{strike} at request {at} ({place.endpoint.struck or place.endpoint.requests[at - 1 : at]})"
+        struck = place.endpoint.struck or str(place.endpoint.requests[at - 1 : at])
+        context = f"{strike} at request {at} ({struck})"
         peers, on_s3 = number % PEERS == 0, number % PEERS == 1
-        check_aftermath(scene, table, str(copy), before, error, context, leaves_nothing=strike == "denied", peers=peers)
+        check_aftermath(
+            *(scene, table, str(copy), before, error, context),
+            leaves_nothing=strike == "denied",
+            peers=peers,
+            hides=hides(strike, struck),
+        )
         if on_s3:
             converge(place, path, table, scene, context)
         place.forget(path)

@@ -177,11 +177,13 @@ def check_aftermath(
     converge: Callable[[], object] | None = None,
     peers: bool = False,
     is_durable: bool = True,
+    hides: bool = False,
 ) -> None:
     """What must be true of a table at `path` after the scene ended with an error or without one.
 
     `leaves_nothing`: it had the chance to delete what it wrote in vain. `converge`: the next pass, if it is not to be one on this directory.
     `peers`: pypaimon reads, too. Not `is_durable`: what was deleted may have come back.
+    `hides`: what `hides()` says.
     """
     context = f"{scene.name}: {context}: {error!r}"
     there, since = files_below(path), before.snapshot - RETAINED + 1 if scene.expires else 0
@@ -201,7 +203,7 @@ def check_aftermath(
     if scene.written and not isinstance(error, CommitStateUnknown | KeyboardInterrupt | MemoryError):
         assert committed == (error is None), context
     if scene.expires:
-        check_expired(path, before, context, is_durable)
+        check_expired(path, before, context, leaves_nothing=is_durable and not hides)
     if converge is not None:
         converge()
         return
@@ -211,6 +213,11 @@ def check_aftermath(
     settled(path, context)
     if peers:
         check_pypaimon(path, wanted, context)
+
+
+def hides(strike: str, request: str) -> bool:
+    """Whether a store said once that a manifest is not there, or is shorter than it is: what only that one names is for the orphan cleaner."""
+    return strike in ("short", "gone", "vanished") and "manifest" in request
 
 
 def check_half_expired(path: str, before: Before, context: str) -> None:
