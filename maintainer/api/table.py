@@ -192,7 +192,8 @@ class Table:
         from maintainer.table.options import parse_duration
 
         if isinstance(time_retained, str):
-            time_retained = parse_duration(time_retained)
+            bare = time_retained.strip().isdigit()  # milliseconds in an option, which would let nearly all snapshots go
+            time_retained = float(time_retained) if bare else parse_duration(time_retained)
         elif isinstance(time_retained, timedelta):
             time_retained = time_retained.total_seconds()
         return expire(

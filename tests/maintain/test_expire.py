@@ -112,6 +112,7 @@ def test_the_tables_own_options_say_what_is_kept(table: SmallTable) -> None:
     assert maintainer.open_table(table.path).expire(max_expires=1).snapshots == (5,)
     assert maintainer.open_table(table.path, options={"snapshot.expire.limit": "50"}).expire().snapshots == (6, 7, 8, 9)
     assert maintainer.open_table(table.path).expire(time_retained="1 h", retain_max=3).snapshots == ()
+    assert maintainer.open_table(table.path).expire(time_retained="3600", retain_min=1).snapshots == ()  # seconds
     assert maintainer.open_table(table.path).expire(time_retained="1 h", retain_max=2, retain_min=1).snapshots == (10,)
     with pytest.raises(UsageError, match=r"snapshot\.num-retained\.min"):
         maintainer.open_table(table.path).expire(retain_max=2)
