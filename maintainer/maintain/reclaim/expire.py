@@ -4,7 +4,8 @@
 Snapshots go one by one, the oldest first: its data, changelog and index files, its manifests, its lists, the snapshot file. So a crash leaves
 at most one snapshot half deleted, what is still there of it tells the next run what is left, and all later ones stay whole whatever the next
 run decides. (Java deletes kind by kind for all of them at once.) Nothing that goes is named by what stays, and deleting twice is harmless, so
-two expirations may run at once, and commits go on meanwhile. The first delete that fails ends the run, before the file that names it is gone.
+two expirations may run at once, and commits go on meanwhile; one that is overtaken by the other looks anew. The first delete that fails ends
+the run, before the file that names it is gone.
 
 A tag, branch or consumer that appears meanwhile ends the run: the next one takes it into account.
 """
@@ -21,7 +22,7 @@ import structlog
 
 from maintainer.errors import CorruptFile, StorageError, Unsupported
 from maintainer.maintain.reclaim.retention import Retention, expiring
-from maintainer.maintain.reclaim.unused import Branch, Leaving, unused
+from maintainer.maintain.reclaim.unused import Branch, Leaving, Overtaken, unused
 from maintainer.maintain.reclaim.workers import THREADS, Workers
 from maintainer.model.report import Report
 from maintainer.model.snapshot import Snapshot
@@ -39,6 +40,8 @@ MOST_GAPS = 1000
 """Missing snapshots that are asked for before the listing is believed."""
 SETTLED_MS = 120_000
 """A snapshot of this age is not replaced any more: other writers do that while they publish."""
+MOST_OVERTAKEN = 3
+"""Looks at a table that another expiration empties meanwhile; then it is left to the other one."""
 LOOKS = 1.0
 """Seconds for which a look at the names of tags, branches and consumers is good enough."""
 _CHANGELOG = re.compile(r"changelog-[0-9]+")
@@ -128,6 +131,16 @@ class _Run:
 
     def expire(self) -> Sequence[int]:
         """The ids of the snapshots that stay."""
+        for _ in range(MOST_OVERTAKEN):
+            try:
+                return self._expire()
+            except Overtaken as error:  # nothing was deleted yet
+                log.info("expire.unreadable", table=self.store.name, error=str(error))
+                reason = str(error)
+        self.skipped.append(f"everything is left to the next run: {reason}")
+        return self.store.snapshot_ids()
+
+    def _expire(self) -> Sequence[int]:
         store = self.store
         consumers = store.consumers()
         protected = [*self._next_snapshots(consumers), *([] if self.keep_from is None else [self.keep_from])]

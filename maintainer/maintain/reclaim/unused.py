@@ -9,7 +9,8 @@
 * Branches share all files, and Java forgets that: what a snapshot or a tag of another branch names stays, too.
 
 All of this is learned before anything is deleted. What leaves may be half gone after a crash, so what is missing of it is passed over. What
-stays must be readable: older snapshots may be needed to go back to. Where a tag or a branch cannot be read, the files that it may name stay.
+stays must be readable: older snapshots may be needed to go back to. (Unless another expiration gives it up at this moment: `Overtaken`.) Where
+a tag or a branch cannot be read, the files that it may name stay.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ log = structlog.get_logger(__name__)
 UNREADABLE = (CorruptFile, CorruptTable)
 CLOCKS_MS = 15 * 3_600_000
 """A file's creation time is the writer's local wall clock: up to 14 hours ahead of UTC, and clocks differ."""
+
+
+class Overtaken(CorruptTable):
+    """A snapshot that was to stay loses its files to another expiration, which started later or keeps less."""
 
 
 @dataclass
@@ -361,6 +366,8 @@ def _is_leaving(branch: Branch, snapshot: Snapshot) -> bool:
 
 
 def _must_stay(store: TableStore, snapshot: Snapshot, error: MaintainerError) -> CorruptTable:
+    if isinstance(error, MissingFile) and is_leaving(store, snapshot):
+        return Overtaken(f"{store.name}: another expiration deletes snapshot {snapshot.id} meanwhile: {error}")
     return CorruptTable(
         f"{store.name}: snapshot {snapshot.id} has to stay, but cannot be read; nothing is expired, since older snapshots may be needed to go "
         f"back to: {error}"
