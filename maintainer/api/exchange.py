@@ -15,7 +15,7 @@ from typing import NamedTuple
 from maintainer.api.maintenance import default_memory
 from maintainer.commit.committer import CommitOutcome, Committer
 from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, MissingFile
-from maintainer.maintain.execute import Progress, execute
+from maintainer.maintain.execute import execute
 from maintainer.maintain.reclaim import abort_all, added_files, kept_names
 from maintainer.model.work import Plan, Result
 from maintainer.table.store import TableStore
@@ -37,7 +37,7 @@ def place_of(table: str) -> Place:
     return Place(match[1], match[2]) if match else Place(table, None)
 
 
-def execute_plan(store: TableStore, plan: Plan, memory: int | None = None, progress: Progress | None = None) -> Iterator[Result]:
+def execute_plan(store: TableStore, plan: Plan, memory: int | None = None) -> Iterator[Result]:
     """The results of a plan's work, one bucket after the other; nothing of it is visible before `commit_results`."""
     schema = store.latest_schema()
     check_table(store, schema)
@@ -46,7 +46,7 @@ def execute_plan(store: TableStore, plan: Plan, memory: int | None = None, progr
         if schema.id != plan.schema_id or snapshot is None or snapshot.uuid != plan.snapshot_uuid:
             raise CommitConflict(f"{store.name}: the table is not the one of this plan any more (snapshot {plan.snapshot_id}); plan again")
     for work in plan.work:
-        yield execute(plan, work, store, schema, memory or default_memory(), progress)
+        yield execute(plan, work, store, schema, memory or default_memory())
 
 
 def commit_results(store: TableStore, results: Sequence[Result]) -> CommitOutcome:

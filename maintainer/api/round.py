@@ -1,4 +1,4 @@
-"""One round of a pass: buckets are worked on side by side, and what is finished is committed in groups, while work goes on.
+"""One round of a pass: buckets are worked on side by side, and what is finished is committed in groups, while work goes on (DESIGN §3).
 
     plan.work ──▶ threads: execute a bucket each ──▶ finished ──▶ one commit of the group ──▶ account
                                                         └ when the first of them has waited for the commit interval, and at the end

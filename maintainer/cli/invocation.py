@@ -150,13 +150,13 @@ def complain(message: str) -> None:
     print(f"maintainer: {' '.join(message.split())}", file=sys.stderr)
 
 
-def key_values(pairs: list[str] | None, option: str, separator: str = "=") -> dict[str, str]:
+def key_values(pairs: list[str] | None, option: str) -> dict[str, str]:
     """`k=v` texts as a mapping."""
     found = {}
     for pair in pairs or ():
-        key, given, value = pair.partition(separator)
+        key, given, value = pair.partition("=")
         if not given or not key.strip():
-            raise UsageError(f"{option} {pair!r}: expected key{separator}value")
+            raise UsageError(f"{option} {pair!r}: expected key=value")
         found[key.strip()] = value
     return found
 

@@ -1,4 +1,4 @@
-"""Passes over tables, one after the other, for `once`, `compact` and `index`: progress, one document, and one exit code for all of them."""
+"""Passes over tables, one after the other, for `once`, `compact` and `index`: progress, one document, one exit code (DESIGN §5)."""
 
 from __future__ import annotations
 

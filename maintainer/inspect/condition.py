@@ -1,4 +1,4 @@
-"""What the files of a table look like, for a doctor: what readers do not see or find, and what piles up."""
+"""What the files of a table look like, for a doctor: what readers do not see or find, and what piles up (DESIGN §5 "doctor")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a data file as verification reads them: in batches of bounded size."""
+"""The rows of a data file as verification reads them: in batches of bounded size (DESIGN §4 rule 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who else has to do with a table, for a doctor: other writers, what they keep, and whether the store lets us publish safely."""
+"""Who else has to do with a table, for a doctor: other writers, what they keep, and whether we can publish safely (spec 03 §9.3, §14)."""
 
 from __future__ import annotations
 

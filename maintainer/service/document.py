@@ -1,4 +1,4 @@
-"""A YAML file as plain values that remember where they stand, so that a mistake is named by its line and a value by its origin.
+"""A YAML file as plain values that remember where they stand, so that a mistake is named by its line and a value by its origin (DESIGN §5).
 
 Two things that YAML lets pass are mistakes here: a key that stands twice in one mapping, and a key that is not a text. A value may refer to
 environment variables by `${NAME}` (`$${` stands for `${`); this happens after the file was understood, so what a variable holds is never

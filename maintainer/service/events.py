@@ -1,4 +1,4 @@
-"""The log of the daemon: events with fields, one a line on stderr, for people or as JSON.
+"""The log of the daemon: events with fields, one a line on stderr, for people or as JSON (docs/operations.md "Events").
 
 Every line passes here, also what libraries say by `logging` or `warnings`, so that each line is an event and none holds a secret of the
 configuration or a password inside of a URI.

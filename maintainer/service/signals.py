@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first one is a request that somebody waits for, the second ends the process on the spot.
+"""SIGTERM and SIGINT: the first one is a request that somebody waits for, the second ends the process on the spot (DESIGN §5).
 
 Taken before anything else is imported, so that a service that is told to stop while it starts ends like any other.
 """

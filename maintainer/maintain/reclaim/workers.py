@@ -1,4 +1,4 @@
-"""Requests side by side, within a bound: on an object store each takes a round trip."""
+"""Requests side by side, within a bound: on an object store each takes a round trip (DESIGN §4 rule 5)."""
 
 from __future__ import annotations
 
