@@ -283,7 +283,8 @@ class Follower:
         """Deletes what retention gives up. Maintenance does not depend on it, so its failures stay here."""
         self._expired, self._committed = time.monotonic(), False
         try:
-            if not table.store.options().expire:
+            options = table.store.options()
+            if not options.expire:
                 return
             self._writing = True
             expiry = expire(table.store, progress=lambda count: self._alive(), kept=self._snapshots)
@@ -296,7 +297,7 @@ class Follower:
         finally:
             self._writing = False
         self._expiry_told = None
-        if 0 < table.store.options().snapshot_expire_limit <= len(expiry.snapshots):
+        if 0 < options.snapshot_expire_limit <= len(expiry.snapshots):
             self._expired = -math.inf  # there may be more: writers can commit faster than one limit at a time goes
         if expiry.snapshots:
             log.info(
