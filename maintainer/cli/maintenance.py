@@ -205,9 +205,15 @@ def _documents(command: str, usage: str) -> Iterator[Any]:
 
 
 def _bytes(size: str | None) -> int | None:
+    from maintainer.service.configuration import LEAST_MEMORY
     from maintainer.table.options import parse_memory_size
 
-    return None if size is None else parse_memory_size(size)
+    if size is None:
+        return None
+    found = parse_memory_size(size)
+    if found < LEAST_MEMORY:
+        raise UsageError(f"--memory {size}: a pass needs at least {LEAST_MEMORY >> 20} mb")
+    return found
 
 
 def _partitions(given: list[str] | None) -> list[dict[str, str]] | None:

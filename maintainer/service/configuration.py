@@ -57,7 +57,7 @@ def _size(least: int) -> BeforeValidator:
         try:
             size = parse_memory_size(str(given))
         except UsageError as error:
-            raise ValueError(f"{error} (units: b, kb, mb, gb, tb; no fractions)") from None
+            raise ValueError(f"{error}; no fractions") from None
         if size < least:
             raise ValueError(f"must be at least {size_text(least)}, not {given}" + (" (bytes)" if size == given else ""))
         return size

@@ -38,7 +38,7 @@ def parse_memory_size(text: str) -> int:
     """Bytes: `128 mb`, `8MB`, `1024`."""
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2].lower() not in _UNITS:
-        raise UsageError(f"{text!r} is not a size like '128 mb'")
+        raise UsageError(f"{text!r} is not a size like '128 mb' (units: b, kb, mb, gb, tb)")
     return int(match[1]) * _UNITS[match[2].lower()]
 
 

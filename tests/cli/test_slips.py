@@ -163,3 +163,8 @@ def test_an_old_terminal_is_no_failure(tmp_path: Path, encoding: str) -> None:
         done = subprocess.run(words, env=environment, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b""), command
     assert json.loads(done.stdout.splitlines()[0])["v"].startswith("größe 😀")
+
+
+def test_a_budget_that_no_pass_can_keep(table: Path) -> None:
+    result = run("once", table, "--memory", "1")
+    assert (result.exit_code, "a pass needs at least 64 mb" in result.stderr) == (2, True)
