@@ -85,7 +85,7 @@ def verify(store: TableStore, deep: bool = False) -> Verification:
 def _check_still_there(store: TableStore, snapshot: Snapshot, error: MissingFile | None) -> None:
     """A snapshot that goes away takes its files with it, in Java before itself: what is missing then is no problem of the table."""
     gone = is_gone(store, snapshot)
-    if not gone and error is not None:
+    if not gone and error is not None and store.latest_snapshot() != snapshot:
         latest = load_latest(store)
         gone = latest is not None and latest.snapshot != snapshot and not any(name in str(error) for name in _names(store, latest))
     if gone:
