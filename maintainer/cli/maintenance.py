@@ -107,7 +107,7 @@ def index(
     table: TableName,
     action: Annotated[str, typer.Argument(metavar="rebuild", help="What to do: rebuild is all there is.", show_default=False)],
     column: Annotated[list[str] | None, typer.Option(metavar="C", help="Only the index of this column; may be repeated.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also groups that are in order.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also groups that are current: what to do when payloads are damaged or lost.")] = False,
     memory: Memory = None,
 ) -> int:
     """Build missing or stale index groups; the data stays as it is."""

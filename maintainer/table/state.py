@@ -204,4 +204,5 @@ def is_leaving(store: TableStore, snapshot: Snapshot) -> bool:
 
 
 def _is_tagged(store: TableStore, snapshot: Snapshot) -> bool:
-    return any(store.tag(name).id == snapshot.id for name in store.tag_names())
+    tags = map(store.find_tag, store.tag_names())  # one that is deleted meanwhile keeps nothing
+    return any(tag is not None and tag.id == snapshot.id for tag in tags)

@@ -347,6 +347,12 @@ class TestLeaving:
         assert not is_leaving(store, store.snapshot(1))
         assert time.monotonic() - started < 1
 
+    def test_a_tag_that_is_deleted_meanwhile_keeps_nothing(self, store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = store.snapshot(1)
+        store.storage.delete("snapshot/snapshot-1")
+        monkeypatch.setattr(TableStore, "tag_names", lambda self: ("listed",))
+        assert is_leaving(store, first)
+
     def test_it_is_waited_for(self, store: TableStore) -> None:
         first = store.snapshot(1)
         timer = threading.Timer(0.2, lambda: store.storage.delete("snapshot/snapshot-1"))
