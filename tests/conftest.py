@@ -34,11 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("long" if campaign.is_long() else "short")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not campaign.is_long():
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(pytest.mark.skip(reason="a long campaign; run it with --long"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked long does not belong to the ordinary suite; the number of them is printed as deselected."""
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long and not campaign.is_long():
+        items[:] = [item for item in items if item not in set(long)]
+        config.hook.pytest_deselected(items=long)
 
 
 @pytest.fixture(autouse=True)
