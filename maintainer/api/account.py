@@ -57,7 +57,7 @@ class Account:
         self.steps = 0
         """Goes up whenever the table or what is known of it changed, so that planning again may find something else."""
         self._counts: Counter[str] = Counter()
-        self._reasons: dict[str, None] = {}
+        self._reasons: dict[str, set[BucketKey]] = {}
 
     def tried(self, work: Work) -> None:
         """A work item was executed, with whatever success."""
@@ -75,14 +75,14 @@ class Account:
             self.settled |= {key}
             self._counts.update(result.counts)
             if not result.message.is_empty:
-                self._reasons[result.reason] = None
+                self._reasons.setdefault(result.reason, set()).add(key)
             for failure in result.failures:
                 self.steps += (key, failure.column, failure.level) not in self.failures
                 self.failures[key, failure.column, failure.level] = failure
 
     def reasons(self) -> str:
         """Why there was something to do."""
-        return _few(self._reasons)
+        return _few(reason if len(keys) == 1 else f"{reason} (in each of {len(keys)} buckets)" for reason, keys in self._reasons.items())
 
     def report(self, outcome: str, reason: str | None, complete: bool) -> PassReport:
         return PassReport(

@@ -64,7 +64,7 @@ def test_a_failure_is_told_once(tmp_path: Path) -> None:
 def test_what_a_pass_did_is_said_in_words(table: Path) -> None:
     append_rows(table, 3)
     shown = run("once", table).stdout
-    assert f"{table}  snapshot 1 → 2\ncommitted: 1 level-0 file cannot be seen by batch readers\nfiles " in shown
+    assert f"{table}  snapshot 1 → 2\ncommitted: 1 level-0 file cannot be seen by batch readers (in each of 2 buckets)\nfiles " in shown
     assert f"{table}  snapshot 2\nnothing to do: no file is to be compacted" in run("once", table).stdout
 
 
