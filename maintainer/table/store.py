@@ -32,6 +32,8 @@ T = TypeVar("T")
 _SCHEMA = re.compile(r"schema-([0-9]{1,18})")
 _SNAPSHOT = re.compile(r"snapshot-([0-9]{1,18})")
 _HINT = re.compile(rb"[0-9]{1,18}")
+_MOST_OF_A_HINT = 32
+"""Bytes; more than an id can have, so that what is longer is no hint."""
 _MOST_OF_A_SNAPSHOT = 64 << 10
 """A snapshot file has 1 KB; larger ones cost a second request."""
 _STEPS = 4
@@ -269,7 +271,7 @@ class TableStore:
     def hint(self, hint: str) -> int | None:
         """What the hint says, None when it says nothing; it may be wrong."""
         try:
-            text = self.storage.read(self._paths.hint_path(hint))
+            text = self.storage.read_start(self._paths.hint_path(hint), _MOST_OF_A_HINT)
         except (MissingFile, StorageError):  # if the store is at fault, listing will say so
             return None
         return int(text) if _HINT.fullmatch(text) else None
