@@ -8,6 +8,7 @@
     │   └── MissingFile             3   a file that the metadata names is not there (also a `FileNotFoundError`)
     ├── CommitConflict              4   another commit changed what this one builds on
     │   └── CommitStateUnknown      4   a publish may or may not have happened
+    ├── MergeError                  1   records that the table's merge engine does not take
     ├── StorageError                5   the store cannot be reached, or denies, or is full
     └── Unsupported                 7   a table kind, format version or option that is refused
 
@@ -73,6 +74,10 @@ class CommitConflict(MaintainerError):
 
 class CommitStateUnknown(CommitConflict):
     """A publish was sent and its outcome could not be learned; none of its files were deleted."""
+
+
+class MergeError(MaintainerError):
+    """The records of a key cannot become one: the merge engine does not take their kinds or values. It names key, field and remedy."""
 
 
 class StorageError(MaintainerError):

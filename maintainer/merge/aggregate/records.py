@@ -1,0 +1,129 @@
+"""What is folded, and the order in which it is (spec 05 §8: fold by rank).
+
+    records   a a a b c c     group by group, each group's oldest first
+    rank 0    a     b c       one step: the first record of every group,
+    rank 1      a       c     then the second one of those that have one, …
+    rank 2        a
+
+Each step is computed for all groups at once, so that a fold costs as many steps as the largest group has records, and every intermediate result
+is the one that Java has. Groups are taken in order of their length, longest first: those that take part in a step are the first so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from maintainer.merge.order import Int64s
+
+Int8s = npt.NDArray[np.int8]
+Bools = npt.NDArray[np.bool_]
+Slots = slice | Int64s
+"""Which accumulators of a `Folding`: the first so many, or these."""
+
+
+class Verdict(IntEnum):
+    """What one record does to the accumulator of its group."""
+
+    SKIP = 0
+    """Nothing; as if the record were not there."""
+    APPLY = 1
+    """acc := agg(acc, v)"""
+    REVERSED = 2
+    """acc := agg(v, acc), as if the record had come first (spec 05 §4.3 says where functions differ from that)"""
+    RETRACT = 3
+    """acc := retract(acc, v)"""
+    REPLACE = 4
+    """acc := v, whatever the function; what else it remembers stays as it is"""
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of some groups, and what each does.
+
+    `rows` are indices into the column, group by group, each group's oldest first; `starts` says where in `rows` a group begins; `verdicts` are
+    by record. `key` gives the key of a group as text, for errors.
+    """
+
+    rows: Int64s
+    starts: Int64s
+    verdicts: Int8s
+    key: Callable[[int], str]
+
+    def __len__(self) -> int:
+        """How many groups there are."""
+        return len(self.starts)
+
+    def lengths(self) -> Int64s:
+        return np.diff(self.starts, append=len(self.rows))
+
+    def without(self, *verdicts: Verdict) -> Records:
+        """The same groups, some of them empty perhaps, without records of these verdicts."""
+        kept = ~np.isin(self.verdicts, verdicts)
+        if kept.all():
+            return self
+        before = np.concatenate(([0], np.cumsum(kept)))
+        return Records(self.rows[kept], before[self.starts], self.verdicts[kept], self.key)
+
+
+class Folding(Protocol):
+    """Accumulators, one for each slot, and the four things that a record may do to them; `rows` are by slot."""
+
+    def apply(self, slots: Slots, rows: Int64s) -> None: ...
+
+    def reversed(self, slots: Slots, rows: Int64s) -> None: ...
+
+    def retract(self, slots: Slots, rows: Int64s) -> None: ...
+
+    def replace(self, slots: Slots, rows: Int64s) -> None: ...
+
+
+class StepError(Exception):
+    """A step that has no result, at one of its slots or, given by the caller, of its group."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        self.index = index
+        self.reason = reason
+        super().__init__(reason)
+
+
+def fold_by_rank(records: Records, folding: Folding) -> Int64s:
+    """Folds all records; returns the slot of each group. `StepError` names the group."""
+    lengths = records.lengths()
+    longest_first = np.argsort(-lengths, kind="stable")
+    steps = {
+        Verdict.APPLY: folding.apply,
+        Verdict.REVERSED: folding.reversed,
+        Verdict.RETRACT: folding.retract,
+        Verdict.REPLACE: folding.replace,
+    }
+    for slots, rows, verdict in _steps(records, lengths[longest_first], longest_first):
+        try:
+            steps[verdict](slots, rows)
+        except StepError as error:
+            slot = error.index if isinstance(slots, slice) else int(slots[error.index])
+            raise StepError(int(longest_first[slot]), error.reason) from None
+    slot_of = np.empty(len(records), np.int64)
+    slot_of[longest_first] = np.arange(len(records))
+    return slot_of
+
+
+def _steps(records: Records, lengths: Int64s, longest_first: Int64s) -> Iterator[tuple[Slots, Int64s, Verdict]]:
+    starts = records.starts[longest_first]
+    for rank in range(int(lengths[0]) if len(lengths) else 0):
+        size = int(np.searchsorted(-lengths, -rank, "left"))
+        at = starts[:size] + rank
+        rows, verdicts = records.rows[at], records.verdicts[at]
+        if (verdicts == verdicts[0]).all():
+            if verdicts[0] != Verdict.SKIP:
+                yield slice(0, size), rows, Verdict(int(verdicts[0]))
+            continue
+        for verdict in (Verdict.APPLY, Verdict.REVERSED, Verdict.RETRACT, Verdict.REPLACE):
+            slots = np.flatnonzero(verdicts == verdict)
+            if len(slots):
+                yield slots, rows[slots], verdict
