@@ -62,7 +62,7 @@ class Keys:
         for column, data_type in zip(columns, types, strict=True):
             if column.null_count:
                 raise CorruptFile("a key column holds a null")
-            parts.extend(_comparable_columns(column, data_type))
+            parts.extend(comparable_columns(column, data_type))
         return cls(parts, len(columns[0]))
 
     @classmethod
@@ -294,7 +294,8 @@ def _dense_ranks(words: Int64s) -> Int64s:
     return ranks
 
 
-def _comparable_columns(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> Iterator[Column]:
+def comparable_columns(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> Iterator[Column]:
+    """The words, or the bytes, of a column without nulls (what is said of rows that are null means nothing)."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     if data_type.root in CHARACTERS | BINARIES:
         yield _concat([_as_binary(chunk) for chunk in chunks], pa.large_binary())
