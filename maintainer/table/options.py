@@ -31,6 +31,7 @@ _DURATIONS = {
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
     **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
+_LARGEST = 2**63 - 1
 _QUANTITY = re.compile(r"\s*(\d+)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 
@@ -39,7 +40,7 @@ def parse_memory_size(text: str) -> int:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2].lower() not in _UNITS:
         raise UsageError(f"{text!r} is not a size like '128 mb' (units: b, kb, mb, gb, tb)")
-    return int(match[1]) * _UNITS[match[2].lower()]
+    return _within_64_bits(match[1], _UNITS[match[2].lower()], text)
 
 
 def parse_duration(text: str) -> float:
@@ -47,7 +48,15 @@ def parse_duration(text: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2].lower() not in _DURATIONS:
         raise UsageError(f"{text!r} is not a duration like '10 s' or '1 h'")
-    return int(match[1]) * _DURATIONS[match[2].lower()]
+    return _within_64_bits(match[1], 1, text) * _DURATIONS[match[2].lower()]
+
+
+def _within_64_bits(digits: str, unit: int, text: str) -> int:
+    """A quantity as Java holds it: what is larger could not even be computed with."""
+    value = int(digits) * unit if len(digits) < 20 else _LARGEST + 1
+    if value > _LARGEST:
+        raise UsageError(f"{text!r} is too large")
+    return value
 
 
 def parse_boolean(text: str) -> bool:
@@ -59,9 +68,12 @@ def parse_boolean(text: str) -> bool:
 
 def _integer(text: str) -> int:
     try:
-        return int(text.strip())
+        value = int(text.strip())
     except ValueError:
         raise UsageError(f"{text!r} is not a whole number") from None
+    if abs(value) > _LARGEST:
+        raise UsageError(f"{text!r} is too large")
+    return value
 
 
 def _number(text: str) -> float:
@@ -115,10 +127,12 @@ class TableOptions(Mapping[str, str]):
     def boolean(self, key: str, default: bool, *fallback_keys: str) -> bool:
         return self.parse(key, parse_boolean, default, *fallback_keys)
 
-    def integer(self, key: str, default: int, minimum: int | None = None) -> int:
+    def integer(self, key: str, default: int, minimum: int | None = None, maximum: int = _LARGEST) -> int:
         value = self.parse(key, _integer, default)
         if minimum is not None and value < minimum:
             raise UsageError(f"option {key} = {self._values[key]!r}: must be at least {minimum}")
+        if value > maximum:
+            raise UsageError(f"option {key} = {self._values[key]!r}: must be at most {maximum}")
         return value
 
     def size(self, key: str, default: int) -> int:
@@ -130,6 +144,13 @@ class TableOptions(Mapping[str, str]):
 
     def text(self, key: str, default: str = "") -> str:
         return self._values.get(key, default).strip()
+
+    def _one_of(self, key: str, values: tuple[str, ...]) -> str:
+        """One of a few words, the first by default."""
+        found = self.text(key, values[0]).lower()
+        if found not in values:
+            raise UsageError(f"option {key} = {self._values[key]!r}: must be {', '.join(values[:-1])} or {values[-1]}")
+        return found
 
     def mistakes(self) -> Iterator[UsageError]:
         """Values that cannot be understood, all of those with a property here."""
@@ -197,6 +218,26 @@ class TableOptions(Mapping[str, str]):
     def target_file_row_num(self) -> int | None:
         return self.parse("target-file-row-num", _integer, None)
 
+    # changelogs
+
+    @cached_property
+    def changelog_producer(self) -> str:
+        """Who makes the changelog: none, input (the writers), lookup or full-compaction (compactions)."""
+        return self._one_of("changelog-producer", ("none", "input", "lookup", "full-compaction"))
+
+    @cached_property
+    def needs_lookup(self) -> bool:
+        """Whether compactions look older rows up, and leave nothing in level 0 (spec 04 §1 "lookup table")."""
+        is_first_row = self.text("merge-engine", "deduplicate").lower() == "first-row"
+        is_forced = self.boolean("force-lookup", False)
+        return self.deletion_vectors_enabled or is_first_row or self.changelog_producer == "lookup" or is_forced
+
+    @cached_property
+    def full_compaction_delta_commits(self) -> int | None:
+        """After so many commits into a bucket all of it is compacted; None: never for their number."""
+        least = 1 if self.changelog_producer == "full-compaction" else 0
+        return max(least, self.integer("full-compaction.delta-commits", 0, minimum=0)) or None
+
     # compaction
 
     @cached_property
@@ -214,6 +255,48 @@ class TableOptions(Mapping[str, str]):
     @cached_property
     def size_ratio(self) -> int:
         return self.integer("compaction.size-ratio", 1, minimum=0)
+
+    @cached_property
+    def offpeak_hours(self) -> tuple[int, int]:
+        """The first off-peak hour and the one after the last; −1: there are none."""
+        return self.integer("compaction.offpeak.start.hour", -1, -1, 23), self.integer("compaction.offpeak.end.hour", -1, -1, 24)
+
+    @cached_property
+    def offpeak_ratio(self) -> int:
+        """Percent that the size ratio is larger by in off-peak hours."""
+        return self.integer("compaction.offpeak-ratio", 0, minimum=0)
+
+    @cached_property
+    def optimization_interval(self) -> int | None:
+        """Milliseconds after which all runs are compacted together; None: not by time."""
+        return self.parse("compaction.optimization-interval", lambda text: round(parse_duration(text) * 1e6) // 1000, None)
+
+    @cached_property
+    def total_size_threshold(self) -> int | None:
+        return self.parse("compaction.total-size-threshold", parse_memory_size, None)
+
+    @cached_property
+    def incremental_size_threshold(self) -> int | None:
+        return self.parse("compaction.incremental-size-threshold", parse_memory_size, None)
+
+    @cached_property
+    def force_up_level_0(self) -> bool:
+        return self.boolean("compaction.force-up-level-0", False)
+
+    @cached_property
+    def force_rewrite_all_files(self) -> bool:
+        return self.boolean("compaction.force-rewrite-all-files", False)
+
+    @cached_property
+    def lookup_compact_gentle(self) -> bool:
+        """Whether the daemon leaves files in level 0 until there are enough of them."""
+        return self._one_of("lookup-compact", ("radical", "gentle")) == "gentle"
+
+    @cached_property
+    def lookup_compact_max_interval(self) -> int:
+        """A gentle compaction takes level 0 every so many times."""
+        trigger = self.compaction_trigger
+        return max(trigger, self.integer("lookup-compact.max-interval", 2 * trigger))
 
     # manifests and commits
 

@@ -76,12 +76,77 @@ def test_the_number_of_levels_follows_the_trigger() -> None:
         ("read.group-acceptance", "lax", "relaxed_group_acceptance", "strict or relaxed"),
         ("file.compression.per.level", "lz4", "file_compression_per_level", "like '0:lz4"),
         ("file.compression.per.level", "a:lz4", "file_compression_per_level", "not a whole number"),
+        ("num-levels", str(2**63), "num_levels", "too large"),
+        ("target-file-size", "9" * 400, "target_file_size", "too large"),
+        ("target-file-size", "8388608 tb", "target_file_size", "too large"),
+        ("commit.timeout", "9" * 400 + " d", "commit_timeout", "too large"),
+        ("changelog-producer", "lookups", "changelog_producer", "must be none, input, lookup or full-compaction"),
+        ("lookup-compact", "mild", "lookup_compact_gentle", "must be radical or gentle"),
+        ("lookup-compact.max-interval", "often", "lookup_compact_max_interval", "not a whole number"),
+        ("compaction.offpeak.start.hour", "24", "offpeak_hours", "must be at most 23"),
+        ("compaction.offpeak.end.hour", "25", "offpeak_hours", "must be at most 24"),
+        ("compaction.offpeak-ratio", "-1", "offpeak_ratio", "must be at least 0"),
+        ("compaction.optimization-interval", "soon", "optimization_interval", "not a duration"),
+        ("compaction.total-size-threshold", "small", "total_size_threshold", "not a size"),
+        ("compaction.incremental-size-threshold", "small", "incremental_size_threshold", "not a size"),
+        ("compaction.force-up-level-0", "yes", "force_up_level_0", "neither true nor false"),
+        ("compaction.force-rewrite-all-files", "yes", "force_rewrite_all_files", "neither true nor false"),
+        ("full-compaction.delta-commits", "-1", "full_compaction_delta_commits", "must be at least 0"),
         ("publish.verify-delay", "11 min", "publish_verify_delay", "must be at most 600 s"),
     ],
 )
 def test_an_error_names_the_option_and_its_value(key: str, value: str, property_: str, says: str) -> None:
     with pytest.raises(UsageError, match=f"option {key} = '{value}'.*{says}"):
         getattr(TableOptions({key: value}), property_)
+
+
+def test_intervals_are_whole_milliseconds() -> None:
+    for text, milliseconds in [("1009 ms", 1009), ("1 h", 3_600_000), ("1999 us", 1), ("4611 us", 4), ("36500 d", 3_153_600_000_000)]:
+        assert TableOptions({"compaction.optimization-interval": text}).optimization_interval == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("options", "interval"),
+    [
+        ({}, 10),
+        ({"num-sorted-run.compaction-trigger": "7"}, 14),
+        ({"lookup-compact.max-interval": "20"}, 20),
+        ({"lookup-compact.max-interval": "3"}, 5),
+    ],
+)
+def test_a_gentle_compaction_takes_level_0_no_more_often_than_the_trigger_says(options: dict[str, str], interval: int) -> None:
+    assert TableOptions(options).lookup_compact_max_interval == interval
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, False),
+        ({"deletion-vectors.enabled": "true"}, True),
+        ({"merge-engine": "FIRST-ROW"}, True),
+        ({"merge-engine": "aggregation"}, False),
+        ({"changelog-producer": "lookup"}, True),
+        ({"changelog-producer": "full-compaction"}, False),
+        ({"force-lookup": "true"}, True),
+    ],
+)
+def test_which_tables_look_older_rows_up(options: dict[str, str], expected: bool) -> None:
+    assert TableOptions(options).needs_lookup is expected
+
+
+@pytest.mark.parametrize(
+    ("options", "commits"),
+    [
+        ({}, None),
+        ({"full-compaction.delta-commits": "0"}, None),
+        ({"full-compaction.delta-commits": "3"}, 3),
+        ({"changelog-producer": "full-compaction"}, 1),
+        ({"changelog-producer": "full-compaction", "full-compaction.delta-commits": "0"}, 1),
+        ({"changelog-producer": "full-compaction", "full-compaction.delta-commits": "5"}, 5),
+    ],
+)
+def test_after_how_many_commits_a_bucket_is_compacted_in_full(options: dict[str, str], commits: int | None) -> None:
+    assert TableOptions(options).full_compaction_delta_commits == commits
 
 
 def test_other_options_do_not_disturb() -> None:
