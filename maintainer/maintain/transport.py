@@ -23,7 +23,7 @@ from maintainer.model.commit import CommitMessage
 from maintainer.model.files import DELETION_VECTORS, IndexFileMeta
 from maintainer.model.report import VERSION
 from maintainer.model.schema import TableSchema
-from maintainer.model.work import CompactionUnit, IndexFailure, Plan, Rebuild, Result, Work, WorkKind
+from maintainer.model.work import Clock, CompactionUnit, IndexFailure, PickMemory, Plan, Rebuild, Result, Work, WorkKind
 from maintainer.storage.layout import check_file_name
 
 
@@ -118,6 +118,9 @@ def _work_to_json(work: Work, schema: TableSchema) -> dict[str, Any]:
         "rewrite_append": work.rewrite_append,
         "rewrite_elsewhere": work.rewrite_elsewhere,
         "second_round": work.second_round,
+        "gentle": work.gentle,
+        "clock": {"now": work.clock.now, "local_hour": work.clock.local_hour},
+        "last_full": work.memory.last_full,
         "state": _encode(_state_message(work.bucket)),
     }
 
@@ -134,6 +137,7 @@ def _work_from_json(document: Any) -> Work:
     level = fields.optional_integer("output_level")
     if (level is None) != (kind is WorkKind.INDEX):
         raise UsageError(f"work: kind {kind} with output level {level}")
+    clock = _Fields(fields.get("clock"), "clock of a work")
     rebuilds = [_Fields(item, "rebuild") for item in fields.items("rebuilds")]
     return Work(
         kind=kind,
@@ -143,6 +147,9 @@ def _work_from_json(document: Any) -> Work:
         rewrite_append=fields.boolean("rewrite_append"),
         rewrite_elsewhere=fields.boolean("rewrite_elsewhere"),
         second_round=fields.boolean("second_round"),
+        gentle=fields.boolean("gentle"),
+        clock=Clock(clock.integer("now"), clock.integer("local_hour")),
+        memory=PickMemory(fields.optional_integer("last_full")),
         rebuilds=tuple(Rebuild(one.text("column"), one.integer("level")) for one in rebuilds),
         estimated_bytes=fields.integer("estimated_bytes"),
         estimated_memory=fields.integer("estimated_memory"),

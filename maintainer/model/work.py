@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
-from maintainer.model.files import DataFileMeta
+from maintainer.model.files import BucketKey, DataFileMeta
 from maintainer.model.report import Entry
 
 
@@ -21,6 +21,29 @@ class WorkKind(StrEnum):
     """APPEND files above level 0 are rewritten where they are, so that indexes may cover them (decision 5)."""
     INDEX = "index"
     """Only index groups are built or dropped."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What time it is where the table is maintained: epoch milliseconds, and the hour of the day (0–23)."""
+
+    now: int = 0
+    local_hour: int = 0
+
+
+@dataclass(frozen=True)
+class PickMemory:
+    """What picking has to remember of a bucket from one time to the next; nothing of it is stored in the table (spec 04 §3.1, §3.5).
+
+    `last_full`: when all runs were last compacted together, in epoch milliseconds; None: nobody knows. `put_off`: how often a gentle compaction
+    has left level 0 alone since it last took it. `commits`: how often there was something new since a full compaction was last due for that.
+    `level_0`: the files of level 0 that those two have counted.
+    """
+
+    last_full: int | None = None
+    put_off: int = 0
+    commits: int = 0
+    level_0: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -46,7 +69,8 @@ class Work:
 
     `unit` is None for WorkKind.INDEX. `rewrite_append`: rewrite APPEND files instead of upgrading them. `rewrite_elsewhere`: then rewrite the
     APPEND files of the other levels where they are, too (decision 5). `second_round`: after the unit, pick once more from the state that it
-    leaves (spec 04 §9.4). `rebuilds` are what planning expects; execution rebuilds what really changed. Estimates are in bytes.
+    leaves (spec 04 §9.4), with `memory` as the first pick left it; a `gentle` one does not force level 0. `clock` is when this was decided.
+    `rebuilds` are what planning expects; execution rebuilds what really changed. Estimates are in bytes.
     """
 
     kind: WorkKind
@@ -56,6 +80,9 @@ class Work:
     rewrite_append: bool = True
     rewrite_elsewhere: bool = True
     second_round: bool = True
+    gentle: bool = False
+    clock: Clock = Clock()
+    memory: PickMemory = PickMemory()
     rebuilds: tuple[Rebuild, ...] = ()
     estimated_bytes: int = 0
     estimated_memory: int = 0
@@ -63,7 +90,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Plan:
-    """All work that a table needs in one snapshot; `idle_reason` says why there is none."""
+    """All work that a table needs in one snapshot; `idle_reason` says why there is none, and `held` what is not done in some buckets, and why.
+
+    `memories` is what picking remembers of buckets for which nothing is planned; of the others, their work carries it.
+    """
 
     table: str
     snapshot_id: int | None
@@ -71,6 +101,8 @@ class Plan:
     schema_id: int
     work: tuple[Work, ...]
     idle_reason: str | None = None
+    held: Mapping[BucketKey, str] = field(default_factory=dict, compare=False)
+    memories: Mapping[BucketKey, PickMemory] = field(default_factory=dict, compare=False)
 
     @property
     def estimated_bytes(self) -> int:
@@ -111,3 +143,5 @@ class Result:
     created: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     failures: tuple[IndexFailure, ...] = ()
+    memory: PickMemory | None = field(default=None, compare=False)
+    """What picking remembers of the bucket once this is committed; None: what it did before. Not for other processes."""
