@@ -30,7 +30,7 @@ from maintainer.data import footer
 from maintainer.errors import UsageError
 from maintainer.format import binary_row
 from maintainer.format.simple_stats import ColumnStats, truncate
-from maintainer.model.files import SimpleStats
+from maintainer.model.files import FileRole, SimpleStats
 from maintainer.model.types import BINARIES, CHARACTERS, DataField
 from maintainer.model.values import order_key
 from maintainer.table.options import TableOptions
@@ -79,10 +79,12 @@ class Mode:
 KEY_MODE = Mode(length=KEY_LENGTH)
 
 
-def column_modes(fields: Sequence[DataField], options: TableOptions, level: int) -> list[Mode]:
-    """The mode of each column of the table in a file of this level (spec 02 §8.1)."""
+def column_modes(fields: Sequence[DataField], options: TableOptions, level: int, role: FileRole = FileRole.DATA) -> list[Mode]:
+    """The mode of each column of the table in a file of this level and role (spec 02 §8.1)."""
     default = options.parse("metadata.stats-mode", Mode.parse, Mode(length=16))
     default = options.parse("metadata.stats-mode.per.level", lambda text: _of_level(text, level, default), default)
+    if role is FileRole.CHANGELOG:
+        default = options.parse("changelog-file.stats-mode", Mode.parse, default)
     first = options.integer("metadata.stats-keep-first-n-columns", -1)
     none = Mode.parse("none")
     return [

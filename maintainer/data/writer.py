@@ -22,11 +22,12 @@ import pyarrow as pa
 
 from maintainer.data import footer, null_row, statistics
 from maintainer.data.arrow_types import file_fields, file_schema
+from maintainer.data.file_settings import FileSettings
 from maintainer.data.new_file import NewFile
 from maintainer.data.values import from_arrow
 from maintainer.errors import MaintainerError
 from maintainer.format import binary_row
-from maintainer.model.files import BucketKey, DataFileMeta, FileSource
+from maintainer.model.files import BucketKey, DataFileMeta, FileRole, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.storage.layout import FileNames, Layout
 from maintainer.storage.storage import Storage
@@ -40,7 +41,6 @@ _LEAST_CHUNK_BYTES = 64 << 10
 _SHARE_OF_BUDGET = 8
 _CHECK_ROWS = 1_000
 _CHECK_BYTES = 4 << 20
-_COMPRESSION_EXTENSIONS = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
 
 
 class DataFileWriter:
@@ -60,6 +60,7 @@ class DataFileWriter:
         *,
         level: int,
         source: FileSource,
+        role: FileRole = FileRole.DATA,
         names: FileNames | None = None,
         memory: int = 1 << 30,
     ) -> None:
@@ -67,7 +68,8 @@ class DataFileWriter:
         self.created: list[str] = []
         self._storage = storage
         self._directory = layout.bucket_directory(key.partition, key.bucket)
-        self._names = names or FileNames(options.data_file_prefix, file_extension(options))
+        self._settings = settings = FileSettings.of(schema, options, level, role)
+        self._names = names or FileNames(settings.prefix, settings.extension)
         self._schema = schema
         self._level = level
         self._source = source
@@ -76,13 +78,10 @@ class DataFileWriter:
         self._leaves = sum(footer.leaf_count(field.type) for field in self._arrow_schema)
         least = max(_LEAST_GROUP_BYTES, _LEAST_CHUNK_BYTES * self._leaves)
         self._group_bytes = min(_GROUP_BYTES, max(least, memory // _SHARE_OF_BUDGET))
-        self._modes = statistics.column_modes(schema.fields, options, level)
-        self._dense = options.boolean("metadata.stats-dense-store", True)
-        self._compression = options.file_compression_per_level.get(level, options.file_compression)
-        self._zstd_level = options.zstd_level
         self._target_size = max(1, options.target_file_size)
         row_limit = options.target_file_row_num or 0
-        self._target_rows = row_limit if source is FileSource.APPEND and row_limit > 0 else None
+        is_limited = role is FileRole.DATA and source is FileSource.APPEND and row_limit > 0
+        self._target_rows = row_limit if is_limited else None
         self._pending: deque[pa.Table] = deque()
         self._pending_rows = 0
         self._memory_per_row = 1.0
@@ -165,8 +164,9 @@ class DataFileWriter:
         path = f"{self._directory}/{name}"
         self.created.append(path)
         keys = file_fields(self._schema)[: len(self._schema.trimmed_primary_keys)]
-        described = [field for field, mode in zip(self._schema.fields, self._modes, strict=True) if mode.counts]
-        return NewFile(self._storage, path, name, self._arrow_schema, keys, described, rows, self._compression, self._zstd_level)
+        settings = self._settings
+        described = [field for field, mode in zip(self._schema.fields, settings.modes, strict=True) if mode.counts]
+        return NewFile(self._storage, path, name, self._arrow_schema, keys, described, rows, settings.compression, settings.zstd_level)
 
     def _finish_file(self) -> None:
         file, self._file = self._file, None
@@ -180,7 +180,7 @@ class DataFileWriter:
         stats = statistics.from_footer(file.metadata, self._arrow_schema, fields, frozenset(file.with_nan), file.known)
         keys = len(schema.trimmed_primary_keys)
         sequence = stats[keys]
-        value_stats, value_stats_cols = statistics.value_stats(stats[keys + 2 :], schema.fields, self._modes, self._dense)
+        value_stats, value_stats_cols = statistics.value_stats(stats[keys + 2 :], schema.fields, self._settings.modes, self._settings.dense)
         return DataFileMeta(
             file_name=file.name,
             file_size=file.size,
@@ -202,13 +202,6 @@ class DataFileWriter:
     def _key(self, row: pa.Table) -> bytes:
         types = self._schema.key_types
         return binary_row.serialize([from_arrow(row.column(index), data_type)[0] for index, data_type in enumerate(types)], types)
-
-
-def file_extension(options: TableOptions) -> str:
-    """The end of a data file's name. If it tells a compression, it is the table's, whatever the level's is (spec 01 §3.3)."""
-    if not options.suffix_includes_compression:
-        return ".parquet"
-    return f".{_COMPRESSION_EXTENSIONS.get(options.file_compression, options.file_compression)}.parquet"
 
 
 def local_millis() -> int:

@@ -7,7 +7,7 @@ them with `maintainer.format.binary_row` and the types of the schema.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 EMPTY_ROW = bytes(12)
@@ -22,6 +22,13 @@ class FileSource(IntEnum):
 
     APPEND = 0
     COMPACT = 1
+
+
+class FileRole(StrEnum):
+    """What a file of rows is for: the table's data, or the changes that a snapshot made."""
+
+    DATA = "data"
+    CHANGELOG = "changelog"
 
 
 class FileKind(IntEnum):

@@ -189,6 +189,10 @@ class TableOptions(Mapping[str, str]):
         return self.text("file.format", "parquet").lower()
 
     @cached_property
+    def file_format_per_level(self) -> Mapping[int, str]:
+        return self.parse("file.format.per.level", _per_level, {})
+
+    @cached_property
     def suffix_includes_compression(self) -> bool:
         return self.boolean("file.suffix.include.compression", False)
 
@@ -201,6 +205,20 @@ class TableOptions(Mapping[str, str]):
     @cached_property
     def file_compression_per_level(self) -> Mapping[int, str]:
         return self.parse("file.compression.per.level", _per_level, {})
+
+    @cached_property
+    def changelog_file_prefix(self) -> str:
+        return self.text("changelog-file.prefix", "changelog-")
+
+    @cached_property
+    def changelog_file_format(self) -> str | None:
+        """None: as data files of the same level."""
+        return self.text("changelog-file.format").lower() or None
+
+    @cached_property
+    def changelog_file_compression(self) -> str | None:
+        """None: as data files of the same level."""
+        return self.text("changelog-file.compression").lower() or None
 
     @cached_property
     def zstd_level(self) -> int:

@@ -19,7 +19,7 @@ from maintainer.data import writer as writing
 from maintainer.data.values import from_arrow, to_arrow_array
 from maintainer.data.writer import DataFileWriter, local_millis
 from maintainer.errors import MaintainerError, StorageError, UsageError
-from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileSource
+from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileRole, FileSource
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataType
 from maintainer.storage.layout import FileNames, Layout
@@ -303,6 +303,20 @@ def test_names_of_files(storage: Storage, options: dict[str, str], extension: st
     assert re.fullmatch(rf"part-[0-9a-f-]{{36}}-0{re.escape(extension)}", meta.file_name)
     with open_file(storage, meta, SCHEMA) as file:
         assert file.row_count == 2
+
+
+def test_changelog_files_have_names_and_settings_of_their_own(storage: Storage) -> None:
+    changes = kv_table(SCHEMA, {"id": [1, 1, 2], "name": ["a", "b", "c"]}, ["-U", "+U", "+I"])
+    options = {"target-file-row-num": "1", "file.compression.per.level": "0:snappy", "metadata.stats-mode": "counts"}
+    (meta,) = write_rows(storage, SCHEMA, changes, options=options, role=FileRole.CHANGELOG)
+    assert meta.file_name.startswith("changelog-")
+    assert (meta.row_count, meta.delete_row_count, meta.value_stats_cols) == (3, 1, None)
+    assert footer(storage, meta).row_group(0).column(0).compression == "SNAPPY"
+    options |= {"changelog-file.compression": "none", "changelog-file.stats-mode": "none", "changelog-file.prefix": "cl-"}
+    (meta,) = write_rows(storage, SCHEMA, changes, options=options, role=FileRole.CHANGELOG)
+    assert meta.file_name.startswith("cl-")
+    assert meta.value_stats_cols == ()
+    assert footer(storage, meta).row_group(0).column(0).compression == "UNCOMPRESSED"
 
 
 def test_giving_up_leaves_no_unfinished_file(storage: Storage) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from maintainer.data.reader import DataFile, open_data_file
 from maintainer.data.values import to_arrow_array
 from maintainer.data.writer import DataFileWriter
-from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileSource
+from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileRole, FileSource
 from maintainer.model.schema import TableSchema
 from maintainer.storage.layout import Layout
 from maintainer.storage.storage import Storage
@@ -39,10 +39,11 @@ def write_rows(
     options: Mapping[str, str] | None = None,
     level: int = 0,
     source: FileSource = FileSource.APPEND,
+    role: FileRole = FileRole.DATA,
 ) -> list[DataFileMeta]:
     """Files of bucket 0 with these rows, by our writer."""
     merged = TableOptions({**schema.options, **(options or {})})
-    writer = DataFileWriter(storage, Layout(), schema, merged, BucketKey(EMPTY_ROW, 0), level=level, source=source)
+    writer = DataFileWriter(storage, Layout(), schema, merged, BucketKey(EMPTY_ROW, 0), level=level, source=source, role=role)
     for table in tables:
         writer.write(table)
     return writer.close()
