@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import struct
 
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from maintainer.errors import CorruptFile
 
@@ -80,6 +80,24 @@ def _walk(data: bytes | memoryview, start: int) -> int:
     if at > len(data):
         raise CorruptFile("a roaring bitmap ends too early", offset=start)
     return at
+
+
+def decode32(data: bytes) -> BitMap:
+    """The 32-bit bitmap that fills these bytes exactly."""
+    end = check_portable(data)
+    if end != len(data):
+        raise CorruptFile(f"{len(data) - end} bytes follow a roaring bitmap", offset=end)
+    try:
+        return BitMap.deserialize(data)
+    except (ValueError, IndexError) as error:
+        raise CorruptFile(f"not a roaring bitmap: {error}") from error
+
+
+def encode32(bitmap: BitMap) -> bytes:
+    """The bytes that Java writes for these values; the bitmap's containers become the smallest ones (its values do not change)."""
+    bitmap.run_optimize()
+    data: bytes = bitmap.serialize()
+    return data
 
 
 def entries64(data: bytes | memoryview, offset: int = 0) -> tuple[list[tuple[int, int, int]], int]:

@@ -11,7 +11,7 @@ One module for each family of functions: `numbers` (sum, product), `extremes` (m
 
 from __future__ import annotations
 
-from maintainer.merge.aggregate.folding import Folded, fold, folded
-from maintainer.merge.aggregate.records import Records, Verdict
+from maintainer.merge.aggregate.folding import fold, folded, gather
+from maintainer.merge.aggregate.records import Folded, Records, Verdict
 
-__all__ = ["Folded", "Records", "Verdict", "fold", "folded"]
+__all__ = ["Folded", "Records", "Verdict", "fold", "folded", "gather"]

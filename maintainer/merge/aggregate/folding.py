@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.errors import MergeError
-from maintainer.merge.aggregate.records import Records, StepError, Verdict
+from maintainer.merge.aggregate.records import Folded, Records, StepError, Verdict
 from maintainer.merge.order import Int64s
 from maintainer.table.aggregates import Aggregate
 
 Column = Any
 """`pa.Array` or `pa.ChunkedArray` (pyarrow has no types for mypy)."""
-
-
-@dataclass(frozen=True)
-class Folded:
-    """The value of each group: a row of the column, `len(column) + n` for the n-th computed value, −1 for NULL."""
-
-    sources: Int64s
-    computed: pa.Array | None = None
 
 
 def fold(aggregate: Aggregate, values: Column, records: Records) -> pa.Array:
@@ -38,9 +29,8 @@ def folded(aggregate: Aggregate, values: Column, records: Records) -> Folded:
     try:
         return _family(aggregate.name)(aggregate, _whole(values), records.without(*skipped))
     except StepError as error:
-        raise MergeError(
-            f"key {records.key(error.index)}, field {aggregate.column}: the aggregate function {aggregate.name} {error.reason}"
-        ) from None
+        reason = error.reason.replace("<column>", aggregate.column)
+        raise MergeError(f"key {records.key(error.index)}, field {aggregate.column}: {aggregate.name} {reason}") from None
 
 
 def gather(values: Column, computed: pa.Array | None, sources: Int64s) -> pa.Array:
@@ -60,4 +50,22 @@ def _whole(values: Column) -> pa.Array:
 
 
 def _family(name: str) -> Callable[[Aggregate, pa.Array, Records], Folded]:
-    raise NotImplementedError(name)
+    """What folds this function; few tables need more than one or two of these modules."""
+    match name:
+        case "sum" | "product":
+            from maintainer.merge.aggregate.numbers import fold
+        case "max" | "min" | "bool_and" | "bool_or":
+            from maintainer.merge.aggregate.extremes import fold
+        case "listagg":
+            from maintainer.merge.aggregate.text import fold
+        case "collect" | "merge_map" | "merge_map_with_keytime":
+            from maintainer.merge.aggregate.collections import fold
+        case "nested_update" | "nested_partial_update":
+            from maintainer.merge.aggregate.nested import fold
+        case "rbm32" | "rbm64":
+            from maintainer.merge.aggregate.bitmaps import fold
+        case "theta_sketch" | "hll_sketch":
+            from maintainer.merge.aggregate.sketches import fold
+        case _:
+            from maintainer.merge.aggregate.positions import fold
+    return fold

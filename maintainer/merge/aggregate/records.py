@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from maintainer.merge.order import Int64s
 
@@ -62,6 +63,19 @@ class Records:
     def lengths(self) -> Int64s:
         return np.diff(self.starts, append=len(self.rows))
 
+    def part(self, groups: Int64s) -> Records:
+        """Only these groups."""
+        lengths = self.lengths()
+        chosen = np.zeros(len(self), np.bool_)
+        chosen[groups] = True
+        rows = np.repeat(chosen, lengths)
+        starts = np.cumsum(lengths[groups]) - lengths[groups]
+        return Records(self.rows[rows], starts, self.verdicts[rows], lambda group: self.key(int(groups[group])))
+
+    def group_of_rows(self) -> Int64s:
+        """The group of each record."""
+        return np.repeat(np.arange(len(self)), self.lengths())
+
     def without(self, *verdicts: Verdict) -> Records:
         """The same groups, some of them empty perhaps, without records of these verdicts."""
         kept = ~np.isin(self.verdicts, verdicts)
@@ -83,13 +97,26 @@ class Folding(Protocol):
     def replace(self, slots: Slots, rows: Int64s) -> None: ...
 
 
+@dataclass(frozen=True)
+class Folded:
+    """The value of each group: a row of the column, `len(column) + n` for the n-th computed value, −1 for NULL."""
+
+    sources: Int64s
+    computed: pa.Array | None = None
+
+
 class StepError(Exception):
-    """A step that has no result, at one of its slots or, given by the caller, of its group."""
+    """A step that has no result, at the n-th of its slots; outside of `fold_by_rank`, of the n-th group. `<column>` stands for the column."""
 
     def __init__(self, index: int, reason: str) -> None:
         self.index = index
         self.reason = reason
         super().__init__(reason)
+
+
+def unsupported(index: int = 0) -> StepError:
+    """Of a function that cannot take a value back."""
+    return StepError(index, "cannot take back what -U and -D records hold; fields.<column>.ignore-retract = true leaves the value as it is")
 
 
 def fold_by_rank(records: Records, folding: Folding) -> Int64s:
@@ -127,3 +154,62 @@ def _steps(records: Records, lengths: Int64s, longest_first: Int64s) -> Iterator
             slots = np.flatnonzero(verdicts == verdict)
             if len(slots):
                 yield slots, rows[slots], verdict
+
+
+def refuse_retracts(records: Records) -> None:
+    """For functions that cannot take a value back, whatever it is."""
+    retracts = np.flatnonzero(records.verdicts == Verdict.RETRACT)
+    if len(retracts):
+        raise unsupported(int(np.searchsorted(records.starts, retracts[0], "right")) - 1)
+
+
+def counted(records: Records, mask: Bools) -> Int64s:
+    """How many of the records of each group are in the mask."""
+    before = np.concatenate(([0], np.cumsum(mask)))
+    return cast(Int64s, before[records.starts + records.lengths()] - before[records.starts])
+
+
+def meetings(records: Records, valid: Bools) -> tuple[Int64s, Int64s]:
+    """For functions where NULL on one side gives the other one: the source of each group, and the groups that have to be computed, as at least
+    two values meet in them or a value is taken back or put in place of others."""
+    given = valid[records.rows]
+    counts = counted(records, given)
+    plain = counted(records, records.verdicts == Verdict.APPLY) == records.lengths()
+    sources = np.full(len(records), -1, np.int64)
+    single = (counts == 1) & plain
+    group = records.group_of_rows()
+    taken = given & single[group]
+    sources[group[taken]] = records.rows[taken]
+    return sources, np.flatnonzero((counts > 0) & ~single)
+
+
+def fold_one_by_one(
+    records: Records,
+    names: Int64s,
+    value: Callable[[int], Any],
+    agg: Callable[[Any, Any], Any],
+    retract: Callable[[Any, Any], Any] | None = None,
+    swaps: bool = True,
+) -> list[Any]:
+    """What all groups become, for functions without a form for whole columns; None is NULL. `value` gives that of the n-th record, `swaps` says
+    whether reversed means agg(v, acc), and errors call the groups by their `names`."""
+    results = []
+    ends = records.starts + records.lengths()
+    for name, start, end in zip(names.tolist(), records.starts.tolist(), ends.tolist(), strict=True):
+        acc = None
+        for n, verdict in zip(range(start, end), records.verdicts[start:end].tolist(), strict=True):
+            try:
+                if verdict == Verdict.APPLY:
+                    acc = agg(acc, value(n))
+                elif verdict == Verdict.REVERSED:
+                    acc = agg(value(n), acc) if swaps else agg(acc, value(n))
+                elif verdict == Verdict.REPLACE:
+                    acc = value(n)
+                elif verdict == Verdict.RETRACT:
+                    if retract is None:
+                        raise unsupported()
+                    acc = retract(acc, value(n))
+            except StepError as error:
+                raise StepError(name, error.reason) from None
+        results.append(acc)
+    return results
