@@ -19,13 +19,13 @@ there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 
 from maintainer.errors import UsageError
 from maintainer.model.schema import TableSchema
-from maintainer.model.types import FLOATS, INTEGERS, MAX_LENGTH, NESTED, DataType, TypeRoot
+from maintainer.model.types import CHARACTERS, FLOATS, INTEGERS, MAX_LENGTH, NESTED, DataType, TypeRoot
 from maintainer.table.options import TableOptions
 
 PRIMARY_KEY = "primary-key"
@@ -166,15 +166,22 @@ def _check_type(aggregate: Aggregate) -> None:
 
 
 def _with_ts_field(aggregate: Aggregate) -> Aggregate:
-    members = [] if aggregate.type.element is None else [field.name for field in aggregate.type.element.fields]
-    _check_members(aggregate, "ts-field", [aggregate.ts_field] if aggregate.ts_field else [], members)
-    return Aggregate(**{**vars(aggregate), "ts_field": aggregate.ts_field or members[-1]})
+    types = _members(aggregate)
+    name = aggregate.ts_field or list(types)[-1]
+    _check_members(aggregate, "ts-field", [name])
+    if types[name].root not in CHARACTERS:
+        where = f"option {_option(aggregate.column, 'ts-field')} = {name!r}"
+        raise UsageError(f"{where}: this member is {types[name]}, and times are compared as texts; name one that is a STRING")
+    return replace(aggregate, ts_field=name)
 
 
 def _check_nested(aggregate: Aggregate, options: TableOptions) -> None:
-    members = [] if aggregate.type.element is None else [field.name for field in aggregate.type.element.fields]
-    _check_members(aggregate, "nested-key", aggregate.nested_key, members)
-    _check_members(aggregate, "nested-sequence-field", aggregate.nested_sequence_field, members)
+    _check_members(aggregate, "nested-key", aggregate.nested_key)
+    _check_members(aggregate, "nested-sequence-field", aggregate.nested_sequence_field)
+    for name in aggregate.nested_sequence_field:
+        if _members(aggregate)[name].root in _NOT_ORDERED:
+            where = f"option {_option(aggregate.column, 'nested-sequence-field')}"
+            raise UsageError(f"{where}: {name!r} is {_members(aggregate)[name]}, whose values have no order; name a number, a time or a text")
     if aggregate.nested_key:
         return
     needed = [name for name in ("nested-sequence-field", "nested-key-null-strategy") if _option(aggregate.column, name) in options]
@@ -183,12 +190,17 @@ def _check_nested(aggregate: Aggregate, options: TableOptions) -> None:
         raise UsageError(f"{who} needs {_option(aggregate.column, 'nested-key')}: the members of the ROW that identify it")
 
 
-def _check_members(aggregate: Aggregate, option: str, names: Sequence[str], members: Sequence[str]) -> None:
+def _members(aggregate: Aggregate) -> dict[str, DataType]:
+    """The members of the ROWs in the column."""
+    return {} if aggregate.type.element is None else {field.name: field.type for field in aggregate.type.element.fields}
+
+
+def _check_members(aggregate: Aggregate, option: str, names: Sequence[str]) -> None:
+    members = _members(aggregate)
     for name in names:
         if name not in members:
-            raise UsageError(
-                f"option {_option(aggregate.column, option)}: {name!r} is no member of {aggregate.type}; there are {', '.join(members)}"
-            )
+            where = f"option {_option(aggregate.column, option)}"
+            raise UsageError(f"{where}: {name!r} is no member of {aggregate.type}; there are {', '.join(members)}")
 
 
 def _option(column: str, name: str) -> str:

@@ -28,10 +28,8 @@ def identities(array: pa.Array) -> Int64s:
     elif pa.types.is_list(kind):
         parts = [_of_lists(array, identities(array.values), is_ordered=True)]
     elif pa.types.is_decimal128(kind):
-        words = (
-            np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset).reshape(-1, 2) if len(array) else np.empty((0, 2))
-        )
-        parts = [words[:, 0].astype(np.int64), words[:, 1].astype(np.int64)]
+        words = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset) if len(array) else np.empty(0, np.int64)
+        parts = [np.ascontiguousarray(words[0::2]), np.ascontiguousarray(words[1::2])]
     elif pa.types.is_floating(kind):
         floats = array.to_numpy(zero_copy_only=False)
         parts = [np.where(np.isnan(floats), np.nan, floats).astype(np.float64).view(np.int64)]
