@@ -177,6 +177,13 @@ class TableOptions(Mapping[str, str]):
         return self.boolean("deletion-vectors.enabled", False)
 
     @cached_property
+    def hides_level_0(self) -> bool:
+        """Whether batch readers leave level 0 out (spec 04 §7.2)."""
+        if self.text("merge-engine", "deduplicate").lower() == "first-row":
+            return True
+        return self.deletion_vectors_enabled and not self.boolean("deletion-vectors.merge-on-read", False)
+
+    @cached_property
     def bitmap64(self) -> bool:
         return self.boolean("deletion-vectors.bitmap64", False)
 

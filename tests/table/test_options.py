@@ -135,6 +135,20 @@ def test_which_tables_look_older_rows_up(options: dict[str, str], expected: bool
 
 
 @pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, False),
+        ({"deletion-vectors.enabled": "true"}, True),
+        ({"deletion-vectors.enabled": "true", "deletion-vectors.merge-on-read": "true"}, False),
+        ({"merge-engine": "first-row"}, True),
+        ({"changelog-producer": "lookup"}, False),
+    ],
+)
+def test_which_batch_readers_leave_level_0_out(options: dict[str, str], expected: bool) -> None:
+    assert TableOptions(options).hides_level_0 is expected
+
+
+@pytest.mark.parametrize(
     ("options", "commits"),
     [
         ({}, None),

@@ -1,0 +1,39 @@
+"""Buckets of a table that got deletion vectors after it had been compacted without them (spec 04 §7.2, the warning).
+
+With deletion vectors each key has at most one live row above level 0, since whoever puts a newer one there marks the older one dead. Levels
+that were compacted before `deletion-vectors.enabled` was set know nothing of that: where they overlap, both rows of a key are alive. One
+compaction of all levels heals the bucket. Until then readers have to merge it, and a compaction of some levels would hide what is wrong instead
+of curing it: it marks the newest of the older rows, and its output looks like any other file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from maintainer.merge.sections import KeyRange
+from maintainer.model.files import DataFileMeta
+from maintainer.model.schema import TableSchema
+from maintainer.table.options import TableOptions
+
+HEAL = "compact it in full once (maintainer compact TABLE --full)"
+
+
+def schemas_without_vectors(schemas: Iterable[TableSchema]) -> frozenset[int]:
+    """The ids of those schemas under which compactions marked nothing."""
+    return frozenset(schema.id for schema in schemas if not TableOptions.of(schema).deletion_vectors_enabled)
+
+
+def unmarked(files: Collection[DataFileMeta], without_vectors: frozenset[int], key: KeyRange) -> tuple[DataFileMeta, DataFileMeta] | None:
+    """Two files of different levels above 0, both made without deletion vectors, that may hold rows of the same keys; None: there are none."""
+    old = [file for file in files if file.level > 0 and file.schema_id in without_vectors]
+    if len({file.level for file in old}) < 2:
+        return None
+    furthest: dict[int, DataFileMeta] = {}
+    """Of each level the file before that reaches furthest; the files of a level do not overlap."""
+    for file in sorted(old, key=lambda file: key(file)[0]):
+        low = key(file)[0]
+        for level, other in furthest.items():
+            if level != file.level and low <= key(other)[1]:
+                return other, file
+        furthest[file.level] = file
+    return None
