@@ -49,9 +49,7 @@ def merge(
     if table.needs_lookup and table.engine != "first-row":
         above = [record for record in ordered if record.level > 0]
         smallest = min((record.level for record in above), default=0)
-        ordered = [record for record in ordered if record.level <= 0 or record.level == smallest]
-        if not lookup and len(ordered) == 1:
-            return ordered[0]
+        ordered = [record for record in ordered if record.level <= 0 or record.level == smallest]  # one may be left, and is merged alone
     match table.engine:
         case "deduplicate":
             kept = [record for record in ordered if not table.ignore_delete or record.kind in ADDS]
@@ -300,6 +298,11 @@ def _aggregation(table: _Table, ordered: Sequence[Record]) -> Record:
 
 
 # the functions (spec 05 §6)
+
+
+def function_of(options: Mapping[str, str], field: DataField, name: str) -> _Function:
+    """One function of one column, fresh, as each group needs its own: agg, agg_reversed, retract."""
+    return _Function(_Table(options, [field], []), field.name, name)
 
 
 class _Function:

@@ -54,10 +54,11 @@ def list_column(kind: pa.DataType, results: Sequence[Sequence[Any] | None], elem
     """Lists or maps of the lengths that `results` have, with all their elements."""
     lengths = [0 if result is None else len(result) for result in results]
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    buffers = [validity([result is not None for result in results]), pa.py_buffer(offsets)]
+    there = [result is not None for result in results]
     if pa.types.is_map(kind):
-        elements = _struct(_entries_type(kind), elements.flatten(), len(elements), None)
-    return pa.Array.from_buffers(kind, len(results), buffers, children=[elements])
+        starts = pa.array(offsets, mask=~np.array([*there, True], np.bool_))
+        return pa.MapArray.from_arrays(starts, *elements.flatten(), type=kind)
+    return pa.Array.from_buffers(kind, len(results), [validity(there), pa.py_buffer(offsets)], children=[elements])
 
 
 def struct_column(kind: pa.DataType, members: Sequence[pa.Array], there: Sequence[bool]) -> pa.Array:

@@ -1,0 +1,151 @@
+"""The aggregation engine: every column of a key's record is folded by a function of its own (spec 05 §5; Java `AggregateMergeFunction`).
+
+    one record of a key     is the result as it is (the reducer rule), unless a lookup asks: then the functions are called for it, too
+    several                 per column: +I and +U apply, -U and -D retract; the result is +I with the sequence number of the last record
+    a removal               -D where aggregation.remove-record-on-delete is set: its values take the place of all columns, the functions go on
+                            with them, and the result is -D if nothing follows
+
+Only keys with several records are computed, and a computed column holds nothing but their values: everything else, and each value that comes
+from one of the records, is fetched by one gather for each column, when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from maintainer.errors import MergeError
+from maintainer.merge.aggregate import Folded, Records, Verdict, folded, gather
+from maintainer.merge.order import Int64s
+from maintainer.model.schema import KEY_PREFIX, KIND_FIELD, TableSchema
+from maintainer.table.aggregates import Aggregate
+
+_RETRACT_BIT = 1
+_INSERT, _DELETE = 0, 3
+
+
+class Grouped(Protocol):
+    """What is asked of candidates: their rows, the order of these by key and age, where each key begins, and their levels."""
+
+    @property
+    def rows(self) -> pa.Table: ...
+
+    @property
+    def order(self) -> Int64s: ...
+
+    @property
+    def starts(self) -> Int64s: ...
+
+    @property
+    def levels(self) -> Any: ...
+
+    @property
+    def high(self) -> Int64s: ...
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """One record for each key: `last` is the newest of its records, `folds` the columns of those that were computed, which are `computed`."""
+
+    candidates: pa.Table
+    last: Int64s
+    kinds: Any
+    computed: Int64s
+    folds: Mapping[str, Folded]
+
+    @property
+    def groups(self) -> Int64s:
+        return np.arange(len(self.last))
+
+    def take(self, results: Int64s | None = None) -> pa.Table:
+        """The records of some keys, None: of all."""
+        columns = [self._column(name, results) for name in self.candidates.column_names]
+        return pa.table(columns, schema=self.candidates.schema)
+
+    def rows(self, drop_deletes: bool) -> pa.Table:
+        """The records of all keys, without retracts if they are to be dropped."""
+        adds = (self.kinds & _RETRACT_BIT) == 0
+        return self.take(np.flatnonzero(adds) if drop_deletes and not adds.all() else None)
+
+    def _column(self, name: str, results: Int64s | None) -> pa.Array:
+        if name == KIND_FIELD.name:
+            return pa.array(self.kinds if results is None else self.kinds[results])
+        sources, computed = self.last, None
+        fold = self.folds.get(name)
+        if fold is not None:
+            sources, computed = sources.copy(), fold.computed
+            sources[self.computed] = fold.sources
+        return gather(self.candidates.column(name), computed, sources if results is None else sources[results])
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """The engine of one table; `filters`: whether of the records above level 0 only the one of the smallest level counts (spec 05 §1.3)."""
+
+    functions: Mapping[str, Aggregate]
+    keys: tuple[str, ...]
+    removes: bool
+    filters: bool
+
+    @classmethod
+    def of(cls, schema: TableSchema, functions: Mapping[str, Aggregate], removes: bool, filters: bool) -> Aggregation:
+        return cls(functions, schema.trimmed_primary_keys, removes, filters)
+
+    def columns(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """What has to be read for these columns: each is computed from nothing but itself."""
+        return tuple(wanted)
+
+    def merge(self, candidates: Grouped, lookup: bool) -> Aggregated:
+        """One record for each key; `lookup`: the functions are called for single records, too."""
+        order, starts = candidates.order, candidates.starts
+        several = np.diff(starts, append=len(order)) > (0 if lookup else 1)
+        if self.filters:
+            order, starts = _counting(candidates)
+        last = order[np.append(starts[1:], len(order)) - 1] if len(starts) else order
+        rows = candidates.rows
+        by_row = rows.column(KIND_FIELD.name).to_numpy()
+        kinds = by_row[last]
+        computed = np.flatnonzero(several)
+        if not len(computed):
+            return Aggregated(rows, last, kinds, computed, {})
+        verdicts = np.where(by_row[order] & _RETRACT_BIT, np.int8(Verdict.RETRACT), np.int8(Verdict.APPLY))
+        if self.removes:
+            verdicts[by_row[order] == _DELETE] = Verdict.REPLACE
+        records = Records(order, starts, verdicts, lambda group: self._key(rows, int(order[starts[group]]))).part(computed)
+        kinds = kinds.copy()
+        kinds[computed] = np.where(self.removes & (kinds[computed] == _DELETE), _DELETE, _INSERT)
+        folds = {
+            name: self._fold(function, rows.column(name), records) for name, function in self.functions.items() if name in rows.column_names
+        }
+        return Aggregated(rows, last, kinds, computed, folds)
+
+    def _fold(self, function: Aggregate, column: pa.ChunkedArray, records: Records) -> Folded:
+        if self.removes and not function.type.nullable and column.null_count:
+            removals = np.flatnonzero(records.verdicts == Verdict.REPLACE)
+            missing = removals[column.is_null().to_numpy()[records.rows[removals]]]
+            if len(missing):
+                key = records.key(int(records.group_of_rows()[missing[0]]))
+                raise MergeError(f"key {key}, field {function.column}: a -D record holds NULL, but the column is NOT NULL; make it nullable")
+        return folded(function, column, records)
+
+    def _key(self, rows: pa.Table, row: int) -> str:
+        parts = []
+        for name in self.keys:
+            column = next((at for at in (KEY_PREFIX + name, name) if at in rows.column_names), None)
+            if column is not None:
+                parts.append(f"{name} = {rows.column(column)[row]}")
+        return f"({', '.join(parts)})"
+
+
+def _counting(candidates: Grouped) -> tuple[Int64s, Int64s]:
+    """Order and starts without the records above level 0 that are merged into another one already."""
+    order, starts = candidates.order, candidates.starts
+    high = np.repeat(candidates.high, np.diff(starts, append=len(order)))
+    counts = (candidates.levels[order] <= 0) | (order == high)
+    if counts.all():
+        return order, starts
+    return order[counts], np.concatenate(([0], np.cumsum(counts)))[starts]
