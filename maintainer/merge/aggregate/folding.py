@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from maintainer.errors import MergeError
 from maintainer.merge.aggregate.records import Folded, Records, StepError, Verdict
 from maintainer.merge.order import Int64s
 from maintainer.table.aggregates import Aggregate
@@ -30,7 +29,7 @@ def folded(aggregate: Aggregate, values: Column, records: Records) -> Folded:
         return _family(aggregate.name)(aggregate, _whole(values), records.without(*skipped))
     except StepError as error:
         reason = error.reason.replace("<column>", aggregate.column)
-        raise MergeError(f"key {records.key(error.index)}, field {aggregate.column}: {aggregate.name} {reason}") from None
+        raise error.kind(f"key {records.key(error.index)}, field {aggregate.column}: {aggregate.name} {reason}") from None
 
 
 def gather(values: Column, computed: pa.Array | None, sources: Int64s) -> pa.Array:

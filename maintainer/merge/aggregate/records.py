@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from maintainer.errors import MaintainerError, MergeError
 from maintainer.merge.order import Int64s
 
 Int8s = npt.NDArray[np.int8]
@@ -108,9 +109,10 @@ class Folded:
 class StepError(Exception):
     """A step that has no result, at the n-th of its slots; outside of `fold_by_rank`, of the n-th group. `<column>` stands for the column."""
 
-    def __init__(self, index: int, reason: str) -> None:
+    def __init__(self, index: int, reason: str, kind: type[MaintainerError] = MergeError) -> None:
         self.index = index
         self.reason = reason
+        self.kind = kind
         super().__init__(reason)
 
 
@@ -210,6 +212,6 @@ def fold_one_by_one(
                         raise unsupported()
                     acc = retract(acc, value(n))
             except StepError as error:
-                raise StepError(name, error.reason) from None
+                raise StepError(name, error.reason, error.kind) from None
         results.append(acc)
     return results

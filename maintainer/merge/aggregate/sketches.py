@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from maintainer.errors import CorruptFile, Unsupported
 from maintainer.merge.aggregate.bitmaps import fold_unions
-from maintainer.merge.aggregate.records import Folded, Records
+from maintainer.merge.aggregate.records import Folded, Records, StepError
 from maintainer.table.aggregates import Aggregate
 
 _NOMINAL_ENTRIES_LOG2 = 12
@@ -54,7 +54,6 @@ def _library() -> Any:
     try:
         import datasketches
     except ImportError:
-        raise Unsupported(
-            "two sketches of one key would have to be merged, which needs the package datasketches: pip install 'paimon-maintainer[sketches]'"
-        ) from None
+        reason = "met two sketches, and merging them needs the package datasketches: pip install 'paimon-maintainer[sketches]'"
+        raise StepError(0, reason, Unsupported) from None
     return datasketches
