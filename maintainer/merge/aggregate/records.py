@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from maintainer.errors import MaintainerError, MergeError
-from maintainer.merge.order import Int64s
+from maintainer.merge.order import Int64s, stable_argsort
 
 Int8s = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
@@ -64,6 +65,30 @@ class Records:
     def lengths(self) -> Int64s:
         return np.diff(self.starts, append=len(self.rows))
 
+    @cached_property
+    def plan(self) -> Plan:
+        """The steps of folding these records, which are the same for all columns."""
+        lengths = self.lengths()
+        longest_first = stable_argsort(-lengths)
+        slot_of = np.empty(len(self), np.int64)
+        slot_of[longest_first] = np.arange(len(self))
+        return Plan(longest_first, slot_of, tuple(self._steps(lengths[longest_first], self.starts[longest_first])))
+
+    def _steps(self, lengths: Int64s, starts: Int64s) -> Iterator[tuple[Slots, Int64s, Verdict]]:
+        for rank in range(int(lengths[0]) if len(lengths) else 0):
+            size = int(np.searchsorted(-lengths, -rank, "left"))
+            at = starts[:size] + rank
+            rows, verdicts = self.rows[at], self.verdicts[at]
+            for verdict in Verdict:
+                chosen = verdicts == verdict
+                if verdict is Verdict.SKIP or not chosen.any():
+                    continue
+                if chosen.all():
+                    yield slice(0, size), rows, verdict
+                else:
+                    slots = np.flatnonzero(chosen)
+                    yield slots, rows[slots], verdict
+
     def part(self, groups: Int64s) -> Records:
         """Only these groups."""
         lengths = self.lengths()
@@ -84,6 +109,15 @@ class Records:
             return self
         before = np.concatenate(([0], np.cumsum(kept)))
         return Records(self.rows[kept], before[self.starts], self.verdicts[kept], self.key)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a fold: `longest_first` is the group of each slot, `slot_of` the slot of each group; rows are by slot."""
+
+    longest_first: Int64s
+    slot_of: Int64s
+    steps: tuple[tuple[Slots, Int64s, Verdict], ...]
 
 
 class Folding(Protocol):
@@ -123,39 +157,20 @@ def unsupported(index: int = 0) -> StepError:
 
 def fold_by_rank(records: Records, folding: Folding) -> Int64s:
     """Folds all records; returns the slot of each group. `StepError` names the group."""
-    lengths = records.lengths()
-    longest_first = np.argsort(-lengths, kind="stable")
-    steps = {
+    plan = records.plan
+    do = {
         Verdict.APPLY: folding.apply,
         Verdict.REVERSED: folding.reversed,
         Verdict.RETRACT: folding.retract,
         Verdict.REPLACE: folding.replace,
     }
-    for slots, rows, verdict in _steps(records, lengths[longest_first], longest_first):
+    for slots, rows, verdict in plan.steps:
         try:
-            steps[verdict](slots, rows)
+            do[verdict](slots, rows)
         except StepError as error:
             slot = error.index if isinstance(slots, slice) else int(slots[error.index])
-            raise StepError(int(longest_first[slot]), error.reason) from None
-    slot_of = np.empty(len(records), np.int64)
-    slot_of[longest_first] = np.arange(len(records))
-    return slot_of
-
-
-def _steps(records: Records, lengths: Int64s, longest_first: Int64s) -> Iterator[tuple[Slots, Int64s, Verdict]]:
-    starts = records.starts[longest_first]
-    for rank in range(int(lengths[0]) if len(lengths) else 0):
-        size = int(np.searchsorted(-lengths, -rank, "left"))
-        at = starts[:size] + rank
-        rows, verdicts = records.rows[at], records.verdicts[at]
-        if (verdicts == verdicts[0]).all():
-            if verdicts[0] != Verdict.SKIP:
-                yield slice(0, size), rows, Verdict(int(verdicts[0]))
-            continue
-        for verdict in (Verdict.APPLY, Verdict.REVERSED, Verdict.RETRACT, Verdict.REPLACE):
-            slots = np.flatnonzero(verdicts == verdict)
-            if len(slots):
-                yield slots, rows[slots], verdict
+            raise StepError(int(plan.longest_first[slot]), error.reason) from None
+    return plan.slot_of
 
 
 def refuse_retracts(records: Records) -> None:
