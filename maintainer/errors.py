@@ -6,6 +6,7 @@
     ├── CorruptFile                 3   bytes that are not what they claim to be
     ├── CorruptTable                3   files that contradict one another
     │   └── MissingFile             3   a file that the metadata names is not there (also a `FileNotFoundError`)
+    ├── CastError                   1   a value that the new type of its column cannot hold
     ├── CommitConflict              4   another commit changed what this one builds on
     │   └── CommitStateUnknown      4   a publish may or may not have happened
     ├── MergeError                  1   records that the table's merge engine does not take
@@ -64,6 +65,10 @@ class CorruptTable(MaintainerError):
 
 class MissingFile(CorruptTable, FileNotFoundError):
     """A file is not there. Who looks for a file that need not exist catches this; for everybody else the table is damaged."""
+
+
+class CastError(MaintainerError):
+    """The type of a column was changed, and a value in an older file cannot become one of the new type. Java cannot read such a table either."""
 
 
 class CommitConflict(MaintainerError):

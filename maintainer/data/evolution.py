@@ -4,19 +4,21 @@ A column of the read schema is the column of the file's schema with the same **i
 the file's schema. No such id: NULL for every row, whatever the names are and whatever the default value is. Members of ROWs are matched in
 the same way, inside of arrays and maps too. Nullability does not matter.
 
-A changed type needs a cast, and casts are refused, except those that leave every value as it is: a longer VARCHAR or VARBINARY, also from
-CHAR or BINARY, and a finer timestamp that Arrow holds in the same unit.
+A changed type needs a cast (`maintainer.data.casts`), unless it leaves every value as it is: a longer VARCHAR or VARBINARY, also from CHAR or
+BINARY, and a finer timestamp that Arrow holds in the same unit. What has no cast is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 from maintainer.data.arrow_types import timestamp_unit
 from maintainer.errors import Unsupported
+from maintainer.model.casting import changed, members, without_cast
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.types import BINARIES, CHARACTERS, TIMESTAMPS, DataField, DataType, TypeRoot
+
+__all__ = ["keeps_nulls", "keeps_order", "keeps_values", "match", "members", "retyped", "same_shape"]
 
 _SYSTEM_FIELDS = {field.name: field for field in (SEQUENCE_FIELD, KIND_FIELD)}
 
@@ -29,17 +31,10 @@ def match(name: str, file_schema: TableSchema, read_schema: TableSchema) -> tupl
     target = read_schema.field(name)
     source = target if file_schema is read_schema else file_schema.field_by_id(target.id)
     if source is not None:
-        change = retyped(source.type, target.type)
+        change = without_cast(source.type, target.type)
         if change is not None:
-            raise Unsupported(f"column {name}: its type was changed ({change}), and reading it needs a cast, which is not supported yet")
+            raise Unsupported(f"column {name}: its type was changed ({change}), and there is no cast")
     return target, source
-
-
-def members(source: DataType, target: DataType) -> Iterator[tuple[DataField, DataField | None]]:
-    """The members of a ROW in the read schema, each with what it is in the file."""
-    by_id = {field.id: field for field in source.fields}
-    for field in target.fields:
-        yield field, by_id.get(field.id)
 
 
 @lru_cache(maxsize=4096)
@@ -55,20 +50,31 @@ def same_shape(source: DataType, target: DataType) -> bool:
 
 def retyped(source: DataType, target: DataType) -> str | None:
     """What was changed, in words, if values of one type are not values of the other."""
-    if source.root is TypeRoot.ROW and target.root is TypeRoot.ROW:
-        changes = (
-            f"{field.name}: {change}"
-            for field, old in members(source, target)
-            if old is not None and (change := retyped(old.type, field.type)) is not None
-        )
-        return next(changes, None)
-    if source.root is target.root and source.element is not None and target.element is not None and source.length == target.length:
-        key = None if source.key is None or target.key is None else retyped(source.key, target.key)
-        return key or retyped(source.element, target.element)
-    return None if _keeps_values(source, target) else f"{source.sql()} to {target.sql()}"
+    return changed(source, target, keeps_values)
 
 
-def _keeps_values(source: DataType, target: DataType) -> bool:
+def keeps_order(source: DataType, target: DataType) -> bool:
+    """Whether bounds of values of one type, as they are, are bounds of the values of the other that they become."""
+    order = _WIDER.get(source.root, ())
+    return source.same_values(target) or keeps_values(source, target) or target.root in order
+
+
+def keeps_nulls(target: DataType) -> bool:
+    """Whether a cast to this type gives NULL for nothing but NULL."""
+    return target.root is not TypeRoot.DECIMAL
+
+
+_WIDER = {
+    TypeRoot.TINYINT: (TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT),
+    TypeRoot.SMALLINT: (TypeRoot.INT, TypeRoot.BIGINT),
+    TypeRoot.INT: (TypeRoot.BIGINT,),
+    TypeRoot.FLOAT: (TypeRoot.DOUBLE,),
+}
+
+
+@lru_cache(maxsize=4096)
+def keeps_values(source: DataType, target: DataType) -> bool:
+    """Whether values of one type, which is no collection on the way to another, are those of the other as they are."""
     if source.with_nullable(True) == target.with_nullable(True):
         return True
     for family, open_ended in ((CHARACTERS, TypeRoot.VARCHAR), (BINARIES, TypeRoot.VARBINARY)):

@@ -14,6 +14,8 @@ file carries an Arrow schema. What is accepted, besides the form that we write:
 | ARRAY, VECTOR     | list, large list, fixed-size list                                                |
 | any               | dictionaries of these                                                            |
 
+A column whose type was changed is brought to its old type first, and then cast (`maintainer.data.casts`).
+
 Excess digits of a timestamp are cut, towards the past. A value that the Arrow form cannot hold is an error, never another value.
 """
 
@@ -27,19 +29,22 @@ import pyarrow.compute as pc
 
 from maintainer.data import int96
 from maintainer.data.arrow_types import to_arrow
-from maintainer.data.evolution import members, same_shape
+from maintainer.data.casts import cast
+from maintainer.data.evolution import keeps_values, members, same_shape
 from maintainer.errors import CorruptFile, Unsupported
 from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, INTEGERS, TIMESTAMPS, DataType, TypeRoot
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
-def conform(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """The values of a file's column of type `source` as those of the read schema's type `target` (which `evolution.retyped` accepts)."""
+def conform(array: pa.Array, source: DataType, target: DataType, zone: str = "UTC") -> pa.Array:
+    """The values of a file's column of type `source` as those of the read schema's type `target`; the zone is that of the session."""
+    if not _goes_together(source, target) and not keeps_values(source, target):
+        return cast(conform(array, source, source), source, target, zone)
     arrow = to_arrow(target)
     if array.type != arrow or not same_shape(source, target):
         try:
-            array = _convert(array, source, target, arrow)
+            array = _convert(array, source, target, arrow, zone)
         except pa.ArrowInvalid as error:
             raise CorruptFile(f"a value is no {target.sql()}: {error}") from error
     if target.root is TypeRoot.VECTOR:
@@ -47,19 +52,24 @@ def conform(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     return array
 
 
-def _convert(array: pa.Array, source: DataType, target: DataType, arrow: pa.DataType) -> pa.Array:
+def _goes_together(source: DataType, target: DataType) -> bool:
+    """Collections of one kind: what is inside is converted."""
+    return source.root is target.root and (source.element is not None or source.root in (TypeRoot.ROW, TypeRoot.VARIANT))
+
+
+def _convert(array: pa.Array, source: DataType, target: DataType, arrow: pa.DataType, zone: str) -> pa.Array:
     match target.root:
         case TypeRoot.ROW | TypeRoot.VARIANT:
-            return _row(array, source, target, arrow)
+            return _row(array, source, target, arrow, zone)
         case TypeRoot.ARRAY | TypeRoot.VECTOR:
-            return _list(array, source, target, arrow)
+            return _list(array, source, target, arrow, zone)
         case TypeRoot.MAP | TypeRoot.MULTISET:
-            return _map(array, source, target, arrow)
+            return _map(array, source, target, arrow, zone)
         case _:
             return _scalar(array, target, arrow)
 
 
-def _row(array: pa.Array, source: DataType, target: DataType, arrow: pa.StructType) -> pa.Array:
+def _row(array: pa.Array, source: DataType, target: DataType, arrow: pa.StructType, zone: str) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise _mismatch(array, target)
     given = array.flatten()  # what lies under a NULL is NULL: it may be no value of its type
@@ -77,12 +87,12 @@ def _row(array: pa.Array, source: DataType, target: DataType, arrow: pa.StructTy
         if old is None or index < 0:
             children.append(pa.nulls(len(array), to_arrow(field.type)))
         else:
-            children.append(conform(given[index], old.type, field.type))
+            children.append(conform(given[index], old.type, field.type, zone))
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(arrow), mask=mask)
 
 
-def _list(array: pa.Array, source: DataType, target: DataType, arrow: pa.ListType) -> pa.Array:
+def _list(array: pa.Array, source: DataType, target: DataType, arrow: pa.ListType, zone: str) -> pa.Array:
     if pa.types.is_fixed_size_list(array.type):
         if target.root is TypeRoot.VECTOR and array.type.list_size != target.length:
             raise CorruptFile(f"a vector of {array.type.list_size} elements, the type says {target.length}")
@@ -93,11 +103,11 @@ def _list(array: pa.Array, source: DataType, target: DataType, arrow: pa.ListTyp
         raise _mismatch(array, target)
     assert source.element is not None
     assert target.element is not None
-    values = conform(array.values, source.element, target.element)
+    values = conform(array.values, source.element, target.element, zone)
     return pa.Array.from_buffers(arrow, len(array), array.buffers()[:2], array.null_count, array.offset, [values])
 
 
-def _map(array: pa.Array, source: DataType, target: DataType, arrow: pa.MapType) -> pa.Array:
+def _map(array: pa.Array, source: DataType, target: DataType, arrow: pa.MapType, zone: str) -> pa.Array:
     if not pa.types.is_map(array.type):
         raise _mismatch(array, target)
     assert source.element is not None
@@ -106,7 +116,7 @@ def _map(array: pa.Array, source: DataType, target: DataType, arrow: pa.MapType)
         assert source.key is not None
         assert target.key is not None
         keys = conform(array.keys, source.key, target.key)
-        items = conform(array.items, source.element, target.element)
+        items = conform(array.items, source.element, target.element, zone)
     else:
         count = DataType(TypeRoot.INT)
         keys = conform(array.keys, source.element, target.element)

@@ -26,7 +26,7 @@ import structlog
 
 from maintainer.data import evolution, footer, int96, physical
 from maintainer.data.arrow_types import arrow_field
-from maintainer.errors import CorruptFile, MaintainerError, StorageError, Unsupported
+from maintainer.errors import CastError, CorruptFile, MaintainerError, StorageError, Unsupported
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.types import CHARACTERS, DataField, DataType
@@ -85,6 +85,7 @@ class DataFile:
         self.path = storage.display(path)
         self._file_schema = file_schema
         self._read_schema = read_schema
+        self._zone = read_schema.options.get("read.time-zone", "UTC").strip()
         self._columns: dict[str, _Column] = {}
         self._source = storage.open_input(path, meta.file_size)
         self._prefetch: Prefetch | None = getattr(self._source, "prefetch", None)
@@ -126,7 +127,7 @@ class DataFile:
         with self._errors(column):
             plan = self._plan(column)
             index = None if plan.name is None else footer.leaf_index(self._arrow_schema, plan.name)
-            if plan.name is None or index is None:
+            if plan.name is None or index is None or not evolution.keeps_order(plan.source.type, plan.target.type):
                 return [None] * len(self.row_groups)
             arrow = self._arrow_schema.field(plan.name).type
             return [footer.bounds(self.metadata, group, index, arrow, plan.target.type) for group in range(len(self.row_groups))]
@@ -270,7 +271,7 @@ class DataFile:
 
     def _conform(self, array: pa.Array, plan: _Column) -> pa.Array:
         with self._errors(plan.target.name):
-            array = physical.conform(array, plan.source.type, plan.target.type)
+            array = physical.conform(array, plan.source.type, plan.target.type, self._zone)
             if plan.holds_text:
                 array.validate(full=True)  # Arrow does not look whether text is UTF-8 when it reads it
             if array.null_count and not plan.target.type.nullable and (plan.is_system or plan.target.name in self._read_schema.primary_keys):
@@ -292,6 +293,8 @@ class DataFile:
         except Unsupported as error:
             text = str(error)
             raise Unsupported(f"{self.path}: {'' if text.startswith(about) else about}{text}") from error
+        except CastError as error:
+            raise CastError(f"{self.path}: {about}{error}") from error
         except MaintainerError:
             raise
         except OSError as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from maintainer.data.evolution import keeps_nulls, keeps_order
 from maintainer.errors import CorruptFile
 from maintainer.format import binary_row, murmur, simple_stats
 from maintainer.model.files import DataFileMeta, SimpleStats
@@ -188,7 +189,11 @@ class FileBounds:
             source = written.field_by_id(field.id)
             if source is None:
                 found[field.name] = Bounds(null_count=file.row_count, rows=file.row_count)
-            elif source.type.same_values(field.type):
+            elif not keeps_order(source.type, field.type):
+                nulls = values.get(source.name, (None, None, None))[2]
+                if keeps_nulls(field.type) or nulls == file.row_count:
+                    found[field.name] = Bounds(null_count=nulls, rows=file.row_count)
+            else:
                 low, high, nulls = values.get(source.name, (None, None, None))
                 if low is None or high is None:
                     low, high, nulls = keys.get(source.name, (low, high, nulls))

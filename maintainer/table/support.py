@@ -16,9 +16,10 @@ from fnmatch import translate
 from typing import TYPE_CHECKING
 
 from maintainer.errors import Unsupported
+from maintainer.model.casting import without_cast
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
-from maintainer.model.types import BINARIES, DataType, TypeRoot
+from maintainer.model.types import BINARIES, TypeRoot
 from maintainer.table.options import TableOptions
 
 if TYPE_CHECKING:
@@ -330,21 +331,10 @@ def _type_findings(schema: TableSchema, schemas: Sequence[TableSchema]) -> Itera
             yield Finding(f"column {field.name}", f"type {field.type} is not supported yet")
         for other in schemas:
             old = other.field_by_id(field.id)
-            if old is not None and _is_retyped(old.type, field.type):
-                change = f"files of schema {other.id} hold it as {old.type}, the table's type is now {field.type}"
-                yield Finding(f"column {field.name}", f"{change}: retyped columns are not supported yet")
+            change = None if old is None else without_cast(old.type, field.type)
+            if change is not None:
+                yield Finding(f"column {field.name}", f"its type was changed since schema {other.id} ({change}), and there is no cast")
                 break
-
-
-def _is_retyped(old: DataType, new: DataType) -> bool:
-    """Whether a column, or a member that it still has, got another type; members come, go and get other names like columns."""
-    if old.root is not new.root or old.length != new.length:
-        return True
-    if old.root is TypeRoot.ROW:
-        before = {member.id: member.type for member in old.fields}
-        return any(member.id in before and _is_retyped(before[member.id], member.type) for member in new.fields)
-    parts = [(one, other) for one, other in ((old.key, new.key), (old.element, new.element)) if one is not None and other is not None]
-    return any(_is_retyped(*pair) for pair in parts) if parts else not old.same_values(new)
 
 
 def _option_findings(schema: TableSchema) -> Iterator[Finding]:

@@ -251,9 +251,9 @@ class TestRefusals:
         newest = Path(table.path, "schema", "schema-0")
         document = json.loads(newest.read_text())
         document["id"] = 1
-        document["fields"][1]["type"] = "STRING"
+        document["fields"][1]["type"] = "DATE"
         Path(table.path, "schema", "schema-1").write_text(json.dumps(document))
-        with pytest.raises(Unsupported, match="retyped columns are not supported yet"):
+        with pytest.raises(Unsupported, match="its type was changed since schema 0"):
             table.maintain()
 
 

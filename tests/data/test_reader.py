@@ -11,7 +11,7 @@ import pytest
 
 from maintainer.data.reader import RowGroup
 from maintainer.data.values import from_arrow
-from maintainer.errors import CorruptFile, MaintainerError, MissingFile, Unsupported
+from maintainer.errors import CastError, CorruptFile, MaintainerError, MissingFile, Unsupported
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataField
@@ -137,11 +137,24 @@ def test_columns_of_an_older_schema(storage: Storage) -> None:
 
 def test_retyped_column_is_refused_by_file_and_column(storage: Storage) -> None:
     (meta,) = write_rows(storage, SCHEMA, rows(3))
-    with open_file(storage, meta, SCHEMA, evolved((0, "id", "BIGINT NOT NULL"), (1, "name", "STRING"))) as file:
+    with open_file(storage, meta, SCHEMA, evolved((0, "id", "DATE NOT NULL"), (1, "name", "STRING"))) as file:
         assert file.read(["name"]).num_rows == 3
         for read in (file.read, file.group_bounds, lambda names: list(file.batches(names, 10))):
-            with pytest.raises(Unsupported, match=rf"{meta.file_name}: column id: .*INT to BIGINT"):
+            with pytest.raises(Unsupported, match=rf"{meta.file_name}: column id: .*INT to DATE"):
                 read(["id"] if read != file.group_bounds else "id")  # type: ignore[arg-type]
+
+
+def test_retyped_columns_are_cast_and_have_bounds_where_order_is_kept(storage: Storage) -> None:
+    (meta,) = write_rows(storage, SCHEMA, rows(3))
+    with open_file(storage, meta, SCHEMA, evolved((0, "id", "BIGINT NOT NULL"), (1, "name", "STRING"))) as file:
+        assert file.read(["id"]).to_pydict() == {"id": [0, 1, 2]}
+        assert file.read(["id"]).schema.field("id").type == pa.int64()
+        assert file.group_bounds("id") == [(0, 2)]
+    with open_file(storage, meta, SCHEMA, evolved((0, "id", "STRING NOT NULL"), (1, "name", "INT"))) as file:
+        assert file.read(["id"]).to_pydict() == {"id": ["0", "1", "2"]}
+        assert file.group_bounds("id") == [None]
+        with pytest.raises(CastError, match=rf"{meta.file_name}: column name: '.*' is no INT"):
+            file.read(["name"])
 
 
 def test_column_order_extra_columns_and_foreign_schemas_do_not_matter(storage: Storage) -> None:

@@ -96,7 +96,6 @@ LEFT = {
     "per_level_format": "file.format.per.level = ",
     "pk_nullable": "primary-key.nullable = true",
     "postpone": "bucket = -2",
-    "schema_evolution": "retyped columns are not supported yet",
     "schema_evolution_full": NO_VECTORS,
     "snapshot_ordering": "sequence.snapshot-ordering = true",
     "thin_mode": "data-file.thin-mode = true",

@@ -95,7 +95,6 @@ LEFT: dict[str, str | None] = {
     "postpone": None,
     "rollback": NO_VECTORS,
     "row_target": None,
-    "schema_evolution": "column a: its type was changed (INT to BIGINT), and reading it needs a cast",
     "schema_evolution_full": NO_VECTORS,
     "snapshot_ordering": None,
     "stats_modes": NO_VECTORS,
