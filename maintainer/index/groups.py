@@ -24,6 +24,7 @@ from maintainer.model.files import DataFileMeta, FileSource, IndexFileMeta
 Sources = tuple[tuple[str, int], ...]
 
 NOT_VISIBLE = "level 0: not visible until compacted"
+POSTPONED = "postponed: not visible until it is in a bucket"
 APPEND_FILE = "APPEND file above level 0: not an index source"
 UNKNOWN_SOURCE = "file of unknown source above level 0: not an index source"
 

@@ -2,7 +2,8 @@
 §5; spec 06 §16).
 
     rows          Σ (row count − cardinality of the deletion vector) over all live data files, level 0 as it is
-    visible_rows  the same over what a batch reader sees: levels above 0 where deletion vectors hide level 0
+    visible_rows  the same over what a batch reader sees: levels above 0 where deletion vectors or the first-row engine hide level 0, and all
+                  of them where files are merged while they are read, also those that newer ones of the same key replace
     covered_rows  of a definition: visible rows in the files of its active groups
 
 Ratios divide by `rows` and are 1.0 when there are none. A file that is not visible is listed once, with column null; a visible file that is
@@ -20,7 +21,7 @@ from maintainer.data.deletions import read_deletions
 from maintainer.data.values import partition_json
 from maintainer.errors import UsageError
 from maintainer.index.definition import IndexDefinition, definitions
-from maintainer.index.groups import NOT_VISIBLE, evaluate
+from maintainer.index.groups import NOT_VISIBLE, POSTPONED, evaluate
 from maintainer.index.usable import why_unusable
 from maintainer.model.bucket import BucketState
 from maintainer.model.report import Entry, Report
@@ -88,7 +89,7 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
     """The coverage of a state; data files named in `ignored_files` are left out, as if they were not there yet."""
     schema = store.latest_schema() if state is None else state.schema
     relaxed = store.options(schema).relaxed_group_acceptance
-    hides_level_0 = store.options(schema).deletion_vectors_enabled
+    hides_level_0 = store.options(schema).hides_level_0 and bool(schema.primary_keys)
     defined = definitions(schema)
     ignored = frozenset(ignored_files)
     unused = unusable(store, state, defined)
@@ -105,8 +106,8 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
             count = alive[file.file_name]
             rows += count
             found = Uncovered(partition, bucket.bucket, file.file_name, file.level, count, None, NOT_VISIBLE)
-            if file.level == 0 and hides_level_0:
-                uncovered.append(found)
+            if bucket.bucket < 0 or (file.level == 0 and hides_level_0):
+                uncovered.append(replace(found, reason=POSTPONED) if bucket.bucket < 0 else found)
                 continue
             visible += count
             for number, (definition, group) in enumerate(zip(defined, groups, strict=True)):

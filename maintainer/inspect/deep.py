@@ -11,8 +11,8 @@
 | sequence-bounds | the smallest and the largest sequence number are those of the metadata                                      |
 | delete-count    | so is the number of deletes                                                                                 |
 | key-bucket      | every row belongs to the partition and bucket that its file is in                                           |
-| visible-delete  | no row that a batch reader sees is a delete (tables with deletion vectors)                                  |
-| unique-key      | among the rows that a batch reader sees, no key occurs twice (tables with deletion vectors)                 |
+| visible-delete  | no live row above level 0 is a delete (tables with deletion vectors)                                        |
+| unique-key      | among the live rows above level 0, no key occurs twice (tables with deletion vectors; first-row tables)     |
 
 Bounds of texts may be shorter than their values, and those of FLOAT and DOUBLE leave out NaN and the sign of zero, as Parquet footers do. The
 indexes are the matter of `maintainer.inspect.index_content`.
@@ -71,17 +71,18 @@ def verify_contents(
         vectors = read_deletions(store.storage, store.layout, bucket.deletion_file, bucket.partition, bucket.bucket)
     except MaintainerError:
         return  # reported already; without the vectors nothing below can be judged
-    hides = store.options(state.schema).deletion_vectors_enabled
+    options = store.options(state.schema)
+    single = options.deletion_vectors_enabled or options.text("merge-engine").lower() == "first-row"
     with naming(store.name):
         check_live_files(files)
-    checks = [_FileCheck(store, state, bucket, file, vectors.get(file.file_name), hides) for file in files]
+    checks = [_FileCheck(store, state, bucket, file, vectors.get(file.file_name), options.deletion_vectors_enabled) for file in files]
     ordered = [file for file, check in zip(files, checks, strict=True) if check.run(findings)]
-    if hides:
+    if single:
         visible = [file for file in ordered if file.level > 0]
         with findings.rule("unique-key", where):
             again = _repeated_keys(store, state, bucket, visible, vectors)
             if again:
-                raise CorruptTable(f"{again} visible rows have a key that another visible row has, too")
+                raise CorruptTable(f"{again} live rows have a key that another live row has, too")
     verify_indexes(store, state, bucket, files, findings)
 
 

@@ -10,6 +10,8 @@ the rest. Only a store that cannot be reached does.
 | manifest-count   | a manifest adds and deletes as many files as its list says                                                   |
 | live-files       | the entries add up: nothing is added twice, nothing is deleted that was not there                            |
 | record-total     | the row counts of the live data files add up to the snapshot's total                                         |
+| record-change    | those of its delta add up to its change, and those of its changelog to its changelog's count                 |
+| changelog-file   | a file of its changelog is there with its size, its footer can be read, and it holds as many rows as said    |
 | data-file        | a data file is there with its size, its footer can be read, and it holds as many rows as said                |
 | extra-file       | the extra files of a data file are there                                                                     |
 | bucket           | bucket numbers are below the bucket count, and a partition has one count                                     |
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -45,7 +48,7 @@ from maintainer.inspect.deep import verify_contents
 from maintainer.inspect.findings import Findings, Problem
 from maintainer.inspect.payload import open_group
 from maintainer.model.bucket import BucketState
-from maintainer.model.files import DataFileMeta, IndexFileMeta, ManifestFileMeta
+from maintainer.model.files import DataFileMeta, FileKind, IndexFileMeta, ManifestEntry, ManifestFileMeta
 from maintainer.model.report import Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
@@ -114,6 +117,7 @@ def _verify_snapshot(store: TableStore, snapshot: Snapshot, findings: Findings, 
     with findings.rule("snapshot", f"schema {snapshot.schema_id}"):
         store.schema(snapshot.schema_id)
     _verify_manifests(store, snapshot, findings)
+    _verify_changes(store, snapshot, findings)
     state = None
     with findings.rule("live-files", f"snapshot {snapshot.id}"):
         state = load_state(store, snapshot)
@@ -175,6 +179,42 @@ def _verify_manifest(store: TableStore, meta: ManifestFileMeta, named_by: str, f
             )
 
 
+def _verify_changes(store: TableStore, snapshot: Snapshot, findings: Findings) -> None:
+    """What the snapshot added to the table, and to its changelog."""
+    named_by = f"snapshot {snapshot.id}"
+    with findings.rule("record-change", f"{named_by}: delta"), suppress(MissingFile, CorruptFile):  # which are reported already
+        entries = _entries(store, snapshot.delta_manifest_list, named_by)
+        change = sum(-entry.file.row_count if entry.kind is FileKind.DELETE else entry.file.row_count for entry in entries)
+        if change != snapshot.delta_record_count:
+            raise CorruptTable(f"deltaRecordCount is {snapshot.delta_record_count}, the files of the delta make it {change}")
+    if snapshot.changelog_manifest_list is None:
+        return
+    changelog: tuple[ManifestEntry, ...] = ()
+    with findings.rule("record-change", f"{named_by}: changelog"), suppress(MissingFile, CorruptFile):
+        changelog = _entries(store, snapshot.changelog_manifest_list, named_by)
+        rows = sum(entry.file.row_count for entry in changelog)
+        if rows != (snapshot.changelog_record_count or 0):
+            raise CorruptTable(f"changelogRecordCount is {snapshot.changelog_record_count}, the files of the changelog hold {rows} rows")
+    for entry in changelog:
+        with findings.rule("changelog-file", entry.file.file_name):
+            path = store.layout.data_file_path(entry.partition, entry.bucket, entry.file)
+            _open(store, path, entry.file, store.schema(entry.file.schema_id), store.schema(snapshot.schema_id))
+
+
+def _entries(store: TableStore, list_name: str, named_by: str) -> tuple[ManifestEntry, ...]:
+    metas = store.manifests.files_of(list_name, named_by)
+    return tuple(entry for meta in metas for entry in store.manifests.entries(meta.file_name, list_name))
+
+
+def _open(store: TableStore, path: str, file: DataFileMeta, written: TableSchema, read: TableSchema) -> None:
+    """As far as opening a file tells, it is sound."""
+    if file_format(file.file_name) in FORMATS:
+        with open_data_file(store.storage, path, file, written, read):
+            pass
+    else:
+        _check_size(store, path, file.file_size)
+
+
 def _verify_bucket(
     store: TableStore, state: TableState, bucket: BucketState, schemas: Mapping[int, TableSchema], findings: Findings, deep: bool
 ) -> None:
@@ -207,9 +247,8 @@ def _verify_data_file(
     before = len(findings.problems)
     with findings.rule("data-file", file.file_name):
         path = store.layout.data_file_path(bucket.partition, bucket.bucket, file)
-        if file_format(file.file_name) in FORMATS and file.schema_id in schemas:
-            with open_data_file(store.storage, path, file, schemas[file.schema_id], state.schema):
-                pass
+        if file.schema_id in schemas:
+            _open(store, path, file, schemas[file.schema_id], state.schema)
         else:
             _check_size(store, path, file.file_size)
     for name in file.extra_files:

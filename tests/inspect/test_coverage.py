@@ -16,6 +16,8 @@ from maintainer.index.groups import NOT_VISIBLE
 from maintainer.model.types import DataType, TypeRoot
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
+from tests.support.builders import schema
+from tests.support.built_tables import BuiltTable
 from tests.support.evolve import retype_column, set_options
 from tests.support.java_cases import has_after, java_case
 from tests.support.tables import append, make_busy_table, make_table
@@ -237,3 +239,22 @@ def test_the_ratio_of_an_index_that_is_not_there_is_a_usage_error(tmp_path: Path
     assert table.coverage().ratio("n") == 1.0
     with pytest.raises(maintainer.UsageError, match="there is no index on 'nothing'; indexed columns: v, n"):
         table.coverage().ratio("nothing")
+
+
+@pytest.mark.parametrize(
+    ("options", "visible"),
+    [
+        ({}, 10),
+        ({"deletion-vectors.enabled": "true"}, 4),
+        ({"deletion-vectors.enabled": "true", "deletion-vectors.merge-on-read": "true"}, 10),
+        ({"merge-engine": "first-row"}, 4),
+        ({"merge-engine": "aggregation"}, 10),
+    ],
+)
+def test_level_0_is_visible_where_readers_merge_it(options: dict[str, str], visible: int, tmp_path: Path) -> None:
+    built = BuiltTable(tmp_path / "t", schema({"id": "INT", "v": "INT"}, options={"bucket": "1", **options}))
+    built.put([{"id": number} for number in range(4)])
+    built.put([{"id": number} for number in range(4, 10)], level=0)
+    built.publish()
+    found = maintainer.open_table(built.store.uri).coverage()
+    assert (found.rows, found.visible_rows, len(found.uncovered)) == (10, visible, int(visible < 10))

@@ -396,7 +396,7 @@ class TestRows:
         built.publish()
         found = verified(built)
         assert broken(found) == {"unique-key"}
-        assert "50 visible rows" in found.problems[0].message
+        assert "50 live rows" in found.problems[0].message
 
     @pytest.mark.parametrize("batch", [1, 7, 64, 1 << 16])
     def test_keys_are_compared_by_what_is_visible_whatever_the_batches_are(
@@ -410,7 +410,7 @@ class TestRows:
         found = verified(built)
         assert broken(found) == {"unique-key"}
         expected = sum(count - 1 for count in _times([(0, 200), (300, 200), (100, 200), (150, 200), (399, 1)]).values())
-        assert f"{expected} visible rows" in found.problems[0].message
+        assert f"{expected} live rows" in found.problems[0].message
 
 
 def _times(ranges: list[tuple[int, int]]) -> dict[int, int]:

@@ -50,7 +50,7 @@ def test_our_own_tables_are_sound(tmp_path: Path) -> None:
     found = table.verify(deep=True)
     assert found.problems == ()
     assert {rule for rule, count in found.checked.items() if count} >= {
-        "snapshot", "manifest", "manifest-count", "live-files", "record-total", "data-file", "bucket", "key-range", "level",
+        "snapshot", "manifest", "manifest-count", "live-files", "record-total", "record-change", "data-file", "bucket", "key-range", "level",
         "index-file", "deletion-vector", "index-group", "index-payload", "key-order", "key-bounds", "sequence-bounds", "delete-count",
         "unique-key", "index-content",
     }  # fmt: skip
