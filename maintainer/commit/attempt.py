@@ -1,7 +1,7 @@
 """Writing everything that a snapshot names, before anybody can see it (spec 03 §8.1–§8.7, §12).
 
-An attempt writes: the merged manifests of older snapshots, the base list, the manifests of the delta, the delta list, and an index manifest
-if index files change. A lost attempt's files are deleted, except merged manifests, which the next attempt uses again if they still fit.
+An attempt writes: the merged manifests of older snapshots, the base list, the manifests of the delta, the delta list, the same of the changelog if
+there is one, and an index manifest if index files change. A lost attempt's files are deleted, except merged manifests, which the next attempt uses again if they still fit.
 """
 
 from __future__ import annotations
@@ -103,6 +103,8 @@ class Attempts:
         entries = [entry for change in changes for entry in change.entries]
         base_list, base_size = writer.write_list(self._base)
         delta_list, delta_size = writer.write_list(writer.write_entries(entries))
+        changelog = [entry for change in changes for entry in change.changelog]
+        changelog_list, changelog_size = writer.write_list(writer.write_entries(changelog)) if changelog else (None, None)
         rows = sum(entry.file.row_count if entry.kind is FileKind.ADD else -entry.file.row_count for entry in entries)
         return Snapshot(
             id=1 if latest is None else latest.id + 1,
@@ -111,6 +113,9 @@ class Attempts:
             base_manifest_list_size=base_size,
             delta_manifest_list=delta_list,
             delta_manifest_list_size=delta_size,
+            changelog_manifest_list=changelog_list,
+            changelog_manifest_list_size=changelog_size,
+            changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
             index_manifest=self._index_manifest(latest, changes),
             commit_user=self._user,
             commit_identifier=BATCH_IDENTIFIER,

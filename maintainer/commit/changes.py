@@ -34,17 +34,18 @@ class Base:
 
 @dataclass(frozen=True)
 class BucketChange:
-    """The entries of one message; `base` is None for a writer's files, which rely on nothing."""
+    """The entries of one message; `base` is None for a writer's files, which rely on nothing. Changelog files have a list of their own."""
 
     bucket: BucketKey
     total_buckets: int
     entries: tuple[ManifestEntry, ...]
     index_entries: tuple[IndexManifestEntry, ...]
     base: Base | None = None
+    changelog: tuple[ManifestEntry, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        return not (self.entries or self.index_entries)
+        return not (self.entries or self.index_entries or self.changelog)
 
 
 def kind_of(result: Result) -> CommitKind | None:
@@ -52,8 +53,6 @@ def kind_of(result: Result) -> CommitKind | None:
     message = result.message
     if message.new_files or message.deleted_files or message.changelog_files or (message.has_append_part and message.has_compact_part):
         raise UsageError(f"the result for bucket {message.bucket} mixes new rows with a compaction; they are committed on their own")
-    if message.compact_changelog_files:
-        raise UsageError(f"the result for bucket {message.bucket} has changelog files, which are not committed yet")
     if message.has_compact_part:
         return CommitKind.COMPACT
     return CommitKind.APPEND if message.has_append_part else None
@@ -73,15 +72,17 @@ def of_result(result: Result, default_buckets: int) -> BucketChange:
         (*_entries(message, total, FileKind.DELETE, deletes), *_entries(message, total, FileKind.ADD, adds)),
         (*_index_entries(message, FileKind.DELETE, index_deletes), *_index_entries(message, FileKind.ADD, index_adds)),
         Base(result.snapshot_id, result.snapshot_uuid, result.deletion_file),
+        _entries(message, total, FileKind.ADD, message.compact_changelog_files),
     )
 
 
 def of_append(message: CommitMessage, default_buckets: int) -> BucketChange:
-    """New files of a writer."""
-    if message.has_compact_part or message.deleted_files or message.changelog_files or message.new_index_files or message.deleted_index_files:
-        raise UsageError(f"an append may only add data files, but its message for bucket {message.bucket} holds more")
+    """New files of a writer, and the changelog that it wrote beside them."""
+    if message.has_compact_part or message.deleted_files or message.new_index_files or message.deleted_index_files:
+        raise UsageError(f"an append may only add data and changelog files, but its message for bucket {message.bucket} holds more")
     total = default_buckets if message.total_buckets is None else message.total_buckets
-    return BucketChange(message.bucket_key, total, _entries(message, total, FileKind.ADD, message.new_files), ())
+    changelog = _entries(message, total, FileKind.ADD, message.changelog_files)
+    return BucketChange(message.bucket_key, total, _entries(message, total, FileKind.ADD, message.new_files), (), changelog=changelog)
 
 
 def _entries(message: CommitMessage, total_buckets: int, kind: FileKind, files: Sequence[DataFileMeta]) -> tuple[ManifestEntry, ...]:

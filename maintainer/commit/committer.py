@@ -304,7 +304,7 @@ def _checked_appends(state: TableState | None, changes: Sequence[BucketChange], 
         known = counts.setdefault(change.bucket.partition, {change.total_buckets})
         check_bucket_count(change, known)
         entries = tuple(entry for entry in change.entries if not (entry.file.file_name in there or entry.file.file_name in deleted))
-        if entries:
+        if entries or change.changelog:  # the changelog of a snapshot that was replaced is nowhere else
             missing.append(replace(change, entries=entries))
     return missing
 

@@ -66,6 +66,26 @@ def test_a_compaction_makes_one_compact_snapshot_with_its_index_files(store: Tab
     assert names(bucket(store, 1).files) == {("other.parquet", 0): 1}
 
 
+def test_a_changelog_is_in_the_snapshot_of_its_rows_and_in_no_later_one(store: TableStore) -> None:
+    rows, changes = file_meta("c.parquet", 0, rows=7), file_meta("d.parquet", 5, rows=3)
+    Committer(store).commit_append([CommitMessage(EMPTY_ROW, 0, new_files=(L0,), changelog_files=(rows,))])
+    first = latest(store)
+    assert first.commit_kind is CommitKind.APPEND
+    assert (first.total_record_count, first.changelog_record_count) == (L0.row_count, 7)
+    compaction = result(store, [L0], [MERGED])
+    commit(store, replace(compaction, message=replace(compaction.message, compact_changelog_files=(changes,))))
+    second = latest(store)
+    assert (second.commit_kind, second.changelog_record_count) == (CommitKind.COMPACT, 3)
+    append(store, file_meta("more.parquet"))
+    assert latest(store).changelog_manifest_list is None
+    for snapshot, file in ((first, rows), (second, changes)):
+        assert snapshot.changelog_manifest_list is not None
+        (manifest,) = store.manifests.files_of(snapshot.changelog_manifest_list, "a snapshot")
+        assert [(entry.kind, entry.file) for entry in store.manifests.entries(manifest.file_name, "a snapshot")] == [(FileKind.ADD, file)]
+        assert store.storage.size(f"manifest/{snapshot.changelog_manifest_list}") == snapshot.changelog_manifest_list_size
+    assert names(bucket(store).files).keys() == {(MERGED.file_name, MERGED.level), ("more.parquet", 0)}
+
+
 def test_a_delta_deletes_before_it_adds(store: TableStore) -> None:
     """Expiry walks a delta in order with a map keyed by path: an ADD before the DELETE of an upgrade would lose a live file."""
     append(store, L0)
@@ -193,13 +213,12 @@ def test_another_partition_may_have_another_number_of_buckets(tmp_path: Path) ->
     "message",
     [
         CommitMessage(EMPTY_ROW, 0, deleted_files=(L0,)),
-        CommitMessage(EMPTY_ROW, 0, changelog_files=(L0,)),
         CommitMessage(EMPTY_ROW, 0, compact_after=(MERGED,)),
         CommitMessage(EMPTY_ROW, 0, new_index_files=(deletion_file(),)),
     ],
 )
-def test_an_append_may_only_add_data_files(store: TableStore, message: CommitMessage) -> None:
-    with pytest.raises(UsageError, match="only add data files"):
+def test_an_append_may_only_add_files_of_rows(store: TableStore, message: CommitMessage) -> None:
+    with pytest.raises(UsageError, match="only add data and changelog files"):
         Committer(store).commit_append([message])
 
 
@@ -208,8 +227,6 @@ def test_new_rows_and_compactions_are_not_mixed(store: TableStore) -> None:
     mixed = result(store, [L0], [MERGED])
     with pytest.raises(UsageError, match="mixes"):
         commit(store, replace(mixed, message=replace(mixed.message, new_files=(file_meta("n"),))))
-    with pytest.raises(UsageError, match="changelog"):
-        commit(store, replace(mixed, message=replace(mixed.message, compact_changelog_files=(file_meta("n"),))))
     with pytest.raises(UsageError, match="two results"):
         commit(store, mixed, mixed)
     assert latest(store).id == 1
