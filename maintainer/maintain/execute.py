@@ -27,7 +27,7 @@ from maintainer.index.payload import BuiltPayload
 from maintainer.maintain.attempt import Attempt
 from maintainer.maintain.compact import BucketCompaction
 from maintainer.maintain.lookup import DeletionVectors
-from maintainer.maintain.pick import Clock, CompactionOptions, pick_normal
+from maintainer.maintain.pick import CompactionOptions, pick_by_size, pick_normal
 from maintainer.maintain.rebuild import GroupChanges, group_plans, rebuild_groups
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
@@ -93,6 +93,7 @@ class _Execution:
         self.attempt = attempt
         self.definitions = definitions(schema)
         self.reason = work.reason
+        self.memory = work.memory
         bucket = work.bucket
         vectors = read_deletions(store.storage, store.layout, bucket.deletion_file, bucket.partition, bucket.bucket) if work.unit else {}
         self.deletions = DeletionVectors(vectors)
@@ -136,6 +137,7 @@ class _Execution:
                 "bytes_written": self.attempt.bytes_written,
             },
             failures=changes.failures,
+            memory=self.memory,
         )
 
     def _compact(self) -> None:
@@ -145,10 +147,12 @@ class _Execution:
         compaction.run(self.work.unit)
         if self.work.second_round:
             options = CompactionOptions.of(TableOptions.of(self.schema))
-            unit = pick_normal(compaction.levels(), options, Clock())
-            if unit is not None:
-                self.reason += f"; second round: {len(unit.files)} files into level {unit.output_level}"
-                compaction.run(unit)
+            pick = pick_by_size if self.work.gentle else pick_normal
+            found = pick(compaction.levels(), options, self.work.clock, self.work.memory)
+            self.memory = found.memory
+            if found.unit is not None:
+                self.reason += f"; second round: {len(found.unit.files)} files into level {found.unit.output_level}"
+                compaction.run(found.unit)
         if compaction.rewrite_append and self.work.rewrite_elsewhere:
             compaction.rewrite_where_they_are()
 

@@ -1,21 +1,25 @@
-"""Which files of a bucket a compaction takes (spec 04 §2, §3; Java 2.1 `Levels`, `UniversalCompaction`, `ForceUpLevel0Compaction`,
-`CompactStrategy.pickFullCompaction`).
+"""Which files of a bucket a compaction takes (spec 04 §2, §3; Java 2.1 `Levels`, `UniversalCompaction`, `EarlyFullCompaction`, `OffPeakHours`,
+`ForceUpLevel0Compaction`, `CompactStrategy.pickFullCompaction`).
 
 The runs of a bucket are ordered by age, newest first: each file of level 0, then each level from 1 upwards. Invariant: a unit takes a prefix of
-the runs, because a run that was skipped would be older than the result. Everything here is a pure function of levels, options and clock.
+the runs, because a run that was skipped would be older than the result. Everything here is a pure function of levels, options, clock, and what
+was remembered from the time before; so picking again and again comes to an end, as each unit leaves fewer runs, or as many and fewer of them in
+level 0. Sizes are added and compared as whole numbers where Java does so (its sums overflow above 2⁶³, ours do not), ratios as doubles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import Enum
 from itertools import pairwise
 
 from maintainer.errors import CorruptTable, UsageError
 from maintainer.merge.sections import KeyRange, newest_first
 from maintainer.model.files import DataFileMeta
-from maintainer.model.work import CompactionUnit
-from maintainer.table.options import TableOptions, parse_duration, parse_memory_size
+from maintainer.model.work import Clock, CompactionUnit, PickMemory
+from maintainer.table.options import TableOptions
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,10 @@ class Levels:
         return tuple(file for run in self.runs for file in run.files)
 
     @property
+    def level_0(self) -> tuple[DataFileMeta, ...]:
+        return tuple(file for run in self.runs if run.level == 0 for file in run.files)
+
+    @property
     def highest_level(self) -> int:
         """The highest level with files; −1 when there are none."""
         return self.runs[-1].level if self.runs else -1
@@ -49,7 +57,11 @@ class Levels:
 
 @dataclass(frozen=True)
 class CompactionOptions:
-    """The options that picking depends on. `force_level_0`: no file may stay in level 0, as in every table with deletion vectors."""
+    """The options that picking depends on.
+
+    `force_level_0`: no file may stay in level 0, or, with a `gentle_interval`, each time but one in so many it may. Sizes in bytes, times in
+    milliseconds, ratios in percent.
+    """
 
     num_levels: int = 6
     compaction_trigger: int = 5
@@ -62,35 +74,53 @@ class CompactionOptions:
     total_size_threshold: int | None = None
     incremental_size_threshold: int | None = None
     force_level_0: bool = True
+    gentle_interval: int | None = None
     force_rewrite_all_files: bool = False
 
     @classmethod
-    def of(cls, options: TableOptions) -> CompactionOptions:
-        """The options of a table whose level 0 is forced up (any with deletion vectors, whatever `lookup-compact` says)."""
-        interval = options.parse("compaction.optimization-interval", parse_duration, None)
+    def of(cls, options: TableOptions, gentle: bool = False) -> CompactionOptions:
+        """The options of a table; `gentle`: whether `lookup-compact = gentle` is heeded, which needs somebody who remembers."""
+        start, end = options.offpeak_hours
+        is_gentle = gentle and options.needs_lookup and options.lookup_compact_gentle
         return cls(
             num_levels=options.num_levels,
             compaction_trigger=options.compaction_trigger,
             max_size_amplification_percent=options.max_size_amplification_percent,
             size_ratio=options.size_ratio,
-            offpeak_start_hour=options.integer("compaction.offpeak.start.hour", -1),
-            offpeak_end_hour=options.integer("compaction.offpeak.end.hour", -1),
-            offpeak_ratio=options.integer("compaction.offpeak-ratio", 0),
-            optimization_interval=None if interval is None else int(interval * 1000),
-            total_size_threshold=options.parse("compaction.total-size-threshold", parse_memory_size, None),
-            incremental_size_threshold=options.parse("compaction.incremental-size-threshold", parse_memory_size, None),
-            force_level_0=options.deletion_vectors_enabled or options.boolean("compaction.force-up-level-0", False),
-            force_rewrite_all_files=options.boolean("compaction.force-rewrite-all-files", False),
+            offpeak_start_hour=start,
+            offpeak_end_hour=end,
+            offpeak_ratio=options.offpeak_ratio,
+            optimization_interval=options.optimization_interval,
+            total_size_threshold=options.total_size_threshold,
+            incremental_size_threshold=options.incremental_size_threshold,
+            force_level_0=options.needs_lookup or options.force_up_level_0,
+            gentle_interval=options.lookup_compact_max_interval if is_gentle else None,
+            force_rewrite_all_files=options.force_rewrite_all_files,
         )
 
 
-@dataclass(frozen=True)
-class Clock:
-    """What time it is: epoch milliseconds, the local hour, and when all runs were last compacted (None: unknown)."""
+class Rule(Enum):
+    """What made a pick take something, in the order in which the rules are asked."""
 
-    now: int = 0
-    local_hour: int = 0
-    last_full: int | None = None
+    INTERVAL = "compaction.optimization-interval"
+    TOTAL_SIZE = "compaction.total-size-threshold"
+    INCREMENTAL_SIZE = "compaction.incremental-size-threshold"
+    AMPLIFICATION = "compaction.max-size-amplification-percent"
+    RATIO = "compaction.size-ratio"
+    COUNT = "num-sorted-run.compaction-trigger"
+    LEVEL_0 = "level 0"
+
+
+@dataclass(frozen=True)
+class Pick:
+    """What a normal pick takes, by which rule, and what is to be remembered once it is done (or at once, if it takes nothing).
+
+    A rule can apply to a bucket without files, too.
+    """
+
+    unit: CompactionUnit | None
+    rule: Rule | None
+    memory: PickMemory
 
 
 def restore(files: Sequence[DataFileMeta], num_levels: int, key: KeyRange) -> Levels:
@@ -108,60 +138,92 @@ def restore(files: Sequence[DataFileMeta], num_levels: int, key: KeyRange) -> Le
     return Levels(tuple(runs), count - 1)
 
 
-def pick_normal(levels: Levels, options: CompactionOptions, clock: Clock) -> CompactionUnit | None:
+def clock_at(now: int, zone: tzinfo | None) -> Clock:
+    """The clock at this time, in epoch milliseconds; without a zone it is the machine's, as in Java."""
+    return Clock(now, (datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=now)).astimezone(zone).hour)
+
+
+def last_full(files: Iterable[DataFileMeta], num_levels: int) -> int | None:
+    """When the bucket was last compacted in full, as its files show somebody who does not remember: the newest of the highest level.
+
+    Files say what their writer's wall clock showed. Like Java, this takes it for one that shows this machine's time.
+    """
+    times = (_epoch_millis(file) for file in files if file.level == num_levels - 1)
+    return max((time for time in times if time is not None and time >= 0), default=None)
+
+
+def pick_normal(levels: Levels, options: CompactionOptions, clock: Clock, memory: PickMemory) -> Pick:
     """The first hit of the rules that this table picks by (spec 04 §3). It never is one file that is at the output level already."""
-    unit = pick_by_size(levels, options, clock)
-    return pick_forced(levels, options, clock) if unit is None and options.force_level_0 else unit
+    found = pick_by_size(levels, options, clock, memory)
+    if found.rule is not None or not options.force_level_0:
+        return found
+    if options.gentle_interval is None:
+        return pick_forced(levels, options, clock, found.memory)
+    put_off = found.memory.put_off + 1
+    if put_off < options.gentle_interval:
+        return replace(found, memory=replace(found.memory, put_off=put_off))
+    return pick_forced(levels, options, clock, replace(found.memory, put_off=0))
 
 
-def pick_by_size(levels: Levels, options: CompactionOptions, clock: Clock) -> CompactionUnit | None:
+def pick_by_size(levels: Levels, options: CompactionOptions, clock: Clock, memory: PickMemory) -> Pick:
     """What the number and the sizes of the runs demand: early full compaction, amplification, ratio and count (spec 04 §3.1–§3.4)."""
-    unit = _early_full(levels, options, clock) or _size_amplification(levels, options)
-    if unit is None and len(levels.runs) >= options.compaction_trigger:
-        unit = _extend(levels, options, clock, 1)
-    if unit is None and len(levels.runs) > options.compaction_trigger:
-        unit = _extend(levels, options, clock, len(levels.runs) - options.compaction_trigger + 1)
-    return unit
+    runs, trigger = len(levels.runs), options.compaction_trigger
+    rule = _early_full(levels, options, clock, memory)
+    count: int | None = runs
+    if rule is None and _is_amplified(levels, options):
+        rule = Rule.AMPLIFICATION
+    if rule is None and runs >= trigger:
+        rule, count = Rule.RATIO, _extend(levels, options, clock, 1)
+        if count is None and runs > trigger:
+            rule, count = Rule.COUNT, _extend(levels, options, clock, runs - trigger + 1)
+    return Pick(None, None, memory) if rule is None or count is None else _picked(levels, count, rule, clock, memory)
 
 
-def pick_forced(levels: Levels, options: CompactionOptions, clock: Clock) -> CompactionUnit | None:
+def pick_forced(levels: Levels, options: CompactionOptions, clock: Clock, memory: PickMemory) -> Pick:
     """All of level 0, and the runs after it that go well with it (spec 04 §3.5, radical)."""
-    count = sum(run.level == 0 for run in levels.runs)
-    return _extend(levels, options, clock, count, forced=True) if count else None
+    level_0 = len(levels.level_0)
+    count = _extend(levels, options, clock, level_0, forced=True) if level_0 else None
+    return Pick(None, None, memory) if count is None else _picked(levels, count, Rule.LEVEL_0, clock, memory)
 
 
-def pick_full(levels: Levels, options: CompactionOptions, deleted: frozenset[str] = frozenset()) -> CompactionUnit | None:
-    """All runs into the highest level, or None when nothing would change (spec 04 §3.6); `deleted` names the files with a deletion vector."""
+def pick_full(
+    levels: Levels, options: CompactionOptions, deleted: frozenset[str] = frozenset(), expired: frozenset[str] = frozenset()
+) -> CompactionUnit | None:
+    """All runs into the highest level, or None when nothing would change (spec 04 §3.6).
+
+    `deleted` names the files with a deletion vector, `expired` those with records that are to be dropped for their age.
+    """
     if not levels.runs:
         return None
     if len(levels.runs) > 1 or levels.runs[0].level != levels.max_level:
         return CompactionUnit(levels.max_level, levels.files)
-    files = tuple(file for file in levels.files if options.force_rewrite_all_files or file.file_name in deleted)
+    wanted = deleted | expired
+    files = tuple(file for file in levels.files if options.force_rewrite_all_files or file.file_name in wanted)
     return CompactionUnit(levels.max_level, files, file_rewrite=True) if files else None
 
 
-def _early_full(levels: Levels, options: CompactionOptions, clock: Clock) -> CompactionUnit | None:
-    if len(levels.runs) < 2:
+def _early_full(levels: Levels, options: CompactionOptions, clock: Clock, memory: PickMemory) -> Rule | None:
+    if len(levels.runs) == 1:
         return None
     interval, total, incremental = options.optimization_interval, options.total_size_threshold, options.incremental_size_threshold
-    due = (
-        (interval is not None and (clock.last_full is None or clock.now - clock.last_full > interval))
-        or (total is not None and sum(run.size for run in levels.runs) < total)
-        or (incremental is not None and sum(run.size for run in levels.runs if run.level != levels.max_level) > incremental)
-    )
-    return CompactionUnit(levels.max_level, levels.files) if due else None
+    if interval is not None and (memory.last_full is None or clock.now - memory.last_full > interval):
+        return Rule.INTERVAL
+    if total is not None and sum(run.size for run in levels.runs) < total:
+        return Rule.TOTAL_SIZE
+    if incremental is not None and sum(run.size for run in levels.runs if run.level != levels.max_level) > incremental:
+        return Rule.INCREMENTAL_SIZE
+    return None
 
 
-def _size_amplification(levels: Levels, options: CompactionOptions) -> CompactionUnit | None:
+def _is_amplified(levels: Levels, options: CompactionOptions) -> bool:
     if len(levels.runs) < options.compaction_trigger:
-        return None
+        return False
     newer = sum(run.size for run in levels.runs[:-1])
-    hit = newer * 100 > options.max_size_amplification_percent * levels.runs[-1].size
-    return CompactionUnit(levels.max_level, levels.files) if hit else None
+    return newer * 100 > options.max_size_amplification_percent * levels.runs[-1].size
 
 
-def _extend(levels: Levels, options: CompactionOptions, clock: Clock, count: int, forced: bool = False) -> CompactionUnit | None:
-    """Take `count` runs and then each next one that is not much larger than all before it together.
+def _extend(levels: Levels, options: CompactionOptions, clock: Clock, count: int, forced: bool = False) -> int | None:
+    """How many runs to take: `count`, and each next one that is not much larger than all before it together; None: one is not enough.
 
     A larger run is also taken when it is at level 0 or 1 and something is taken anyway. Sizes are compared as doubles, as Java does.
     """
@@ -175,10 +237,10 @@ def _extend(levels: Levels, options: CompactionOptions, clock: Clock, count: int
         size += run.size
         count += 1
         triggered = True
-    return _unit(levels, count) if triggered else None
+    return count if triggered else None
 
 
-def _unit(levels: Levels, count: int) -> CompactionUnit:
+def _picked(levels: Levels, count: int, rule: Rule, clock: Clock, memory: PickMemory) -> Pick:
     """The first `count` runs into the level below the next run; a run more where that would be level 0."""
     runs = levels.runs
     output = levels.max_level if count == len(runs) else max(0, runs[count].level - 1)
@@ -190,7 +252,9 @@ def _unit(levels: Levels, count: int) -> CompactionUnit:
                 break
     if count == len(runs):
         output = levels.max_level
-    return CompactionUnit(output, tuple(file for run in runs[:count] for file in run.files))
+        memory = replace(memory, last_full=clock.now)
+    files = tuple(file for run in runs[:count] for file in run.files)
+    return Pick(CompactionUnit(output, files) if files else None, rule, memory)
 
 
 def _offpeak_ratio(options: CompactionOptions, clock: Clock) -> int:
@@ -199,3 +263,12 @@ def _offpeak_ratio(options: CompactionOptions, clock: Clock) -> int:
         return 0
     inside = start <= hour < end if start <= end else hour < end or hour >= start
     return options.offpeak_ratio if inside else 0
+
+
+def _epoch_millis(file: DataFileMeta) -> int | None:
+    """When a file was made; None when it does not say, or no calendar has such a day."""
+    try:
+        shown = datetime(1970, 1, 1) + timedelta(milliseconds=file.creation_time or 0)
+        return None if file.creation_time is None else round(shown.timestamp() * 1000)
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -9,41 +9,46 @@ A pure function of the table's state, its options and the clock; nothing is open
 | rewrite-append | APPEND files lie above level 0 of a table with definitions, where no index can cover them (decision 5)   |
 | index          | only groups are missing, stale, superfluous, or to be rebuilt on request                                 |
 
-Gentle tables are treated as radical: a pass that is asked for does not leave level-0 files invisible. A bucket that is done plans nothing, so
-a pass on the result of a pass is idle.
+What options put off to a later time is put off only for who is patient, which is the daemon: it comes again, and remembers. To any other pass
+that time is now: `lookup-compact = gentle` is treated as radical, and `full-compaction.delta-commits` as reached (as Java's batch jobs do it).
+A bucket that is done plans nothing, so a pass on the result of a pass is idle: neither the thresholds of early full compaction nor
+`compaction.force-rewrite-all-files` make one of a lone run at the highest level, which is what a full compaction leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from zoneinfo import ZoneInfo
 
 from maintainer.errors import CorruptFile, CorruptTable, UsageError
 from maintainer.index import groups
-from maintainer.index.definition import IndexDefinition, definitions
-from maintainer.index.groups import GroupPlan
+from maintainer.index.definition import definitions
 from maintainer.maintain.compact import append_files, unit_options
-from maintainer.maintain.pick import Clock, CompactionOptions, Levels, pick_full, pick_normal, restore
+from maintainer.maintain.estimate import index_memory, merging_memory
+from maintainer.maintain.pick import (
+    CompactionOptions,
+    Levels,
+    Pick,
+    Rule,
+    clock_at,
+    last_full,
+    pick_by_size,
+    pick_full,
+    pick_normal,
+    restore,
+)
 from maintainer.maintain.rebuild import group_plans
 from maintainer.maintain.unit import Rewrite, Upgrade, steps
+from maintainer.maintain.unmarked import HEAL, unmarked
 from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
 from maintainer.model.schema import TableSchema
-from maintainer.model.types import CHARACTERS
-from maintainer.model.work import CompactionUnit, Plan, Rebuild, Work, WorkKind
+from maintainer.model.work import CompactionUnit, PickMemory, Plan, Rebuild, Work, WorkKind
 from maintainer.storage.layout import Layout, partition_text
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState
-
-_LEAST_MEMORY = 32 << 20
-_MERGE_FACTOR = 4
-"""Decoded rows take about this many times the bytes of their compressed files."""
-_MOST_FOR_MERGING = 224 << 20
-"""Merging uses more when it may, and makes do with this."""
-_INDEX_BYTES_PER_ROW = 120
-_TEXT_FACTOR = 5
-"""A text is held about so many times while it is sorted; texts that do not repeat take no more than the compressed file of all columns."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,10 @@ class PlanRequest:
     groups that are current. `rewrite_append_bytes`: so much of the APPEND files above level 0 is rewritten where it is, but of one bucket
     all when it is more than 0; None: all. `settled`: buckets for which `full` and `force` were fulfilled already. `quarantined`: groups whose
     build failed in this process; they are not planned on their own again.
+
+    `patient`: whoever asks comes again and hands in the `memories` that the plan before left. `by_commits`: `full-compaction.delta-commits` is
+    heeded. `without_vectors` are the ids of schemas of live files under which there were no deletion vectors, though there are now, and
+    `expired` the names of files with records that are to be dropped for their age.
     """
 
     full: bool = False
@@ -66,6 +75,11 @@ class PlanRequest:
     now: int = 0
     settled: frozenset[BucketKey] = frozenset()
     quarantined: frozenset[tuple[BucketKey, str, int]] = frozenset()
+    patient: bool = False
+    by_commits: bool = True
+    memories: Mapping[BucketKey, PickMemory] = field(default_factory=dict)
+    without_vectors: frozenset[int] = frozenset()
+    expired: frozenset[str] = frozenset()
 
 
 def plan_table(state: TableState | None, table_name: str, schema: TableSchema, request: PlanRequest) -> Plan:
@@ -87,6 +101,8 @@ def plan_table(state: TableState | None, table_name: str, schema: TableSchema, r
         schema_id=schema.id,
         work=tuple(work),
         idle_reason=idle_reason,
+        held=planner.held,
+        memories=planner.memories,
     )
 
 
@@ -106,7 +122,15 @@ class _Planner:
         self.schema = schema
         self.request = request
         self.table_options = TableOptions.of(schema)
-        self.options = CompactionOptions.of(self.table_options)
+        self.options = CompactionOptions.of(self.table_options, gentle=request.patient)
+        zone = self.table_options.get("read.time-zone")
+        self.clock = clock_at(request.now, None if zone is None else ZoneInfo(zone.strip()))
+        self.delta_commits = self.table_options.full_compaction_delta_commits if request.by_commits else None
+        self.remembers = self.options.optimization_interval is not None
+        if request.patient:
+            self.remembers |= self.options.gentle_interval is not None or self.delta_commits is not None
+        self.held: dict[BucketKey, str] = {}
+        self.memories: dict[BucketKey, PickMemory] = {}
         self.layout = Layout.of(schema)
         self.key = key_range(schema.key_types)
         self.definitions = definitions(schema)
@@ -114,6 +138,8 @@ class _Planner:
         self.rewritten_bytes = 0
         self.waiting = 0
         """APPEND files that are not planned because of `rewrite_append_bytes`."""
+        self.putting_off = 0
+        """Files of level 0 that a gentle compaction leaves there."""
         self._check_request()
 
     def _check_request(self) -> None:
@@ -145,6 +171,8 @@ class _Planner:
         try:
             levels = restore(bucket.files, self.options.num_levels, self.key)
             settled = bucket.key in self.request.settled
+            if not (self.request.full and not settled) and self._is_held(bucket):
+                return None
             if not self.request.index_only:
                 work = self._plan_compaction(bucket, levels, full=self.request.full and not settled)
                 if work is not None:
@@ -159,26 +187,95 @@ class _Planner:
         if not any(bucket.files for bucket in chosen):
             return "the table holds no data" if self.request.partitions is None else "no data in these partitions"
         failed = len(self.request.quarantined)
+        if self.held:
+            first = next(iter(self.held))
+            more = f" (and so in {len(self.held) - 1} more)" if len(self.held) > 1 else ""
+            return f"{self.layout.bucket_directory(first.partition, first.bucket)}: {self.held[first]}{more}"
+        if self.putting_off:
+            return f"{_files(self.putting_off, 'level-0')} left for later: lookup-compact = gentle"
         if self.waiting:
             return f"{_files(self.waiting, 'APPEND')} above level 0 wait{'s' * (self.waiting == 1)} for the budget of rewriting such files"
         if failed:
             return f"no file is to be compacted, {failed} group{'s' * (failed > 1)} could not be built"
         return "no file is to be compacted" + (", and every index group is current" if self.definitions else "")
 
+    def _is_held(self, bucket: BucketState) -> bool:
+        """Whether the bucket waits for a full compaction that somebody asks for: levels of it were made without deletion vectors."""
+        if not (self.request.without_vectors and self.table_options.deletion_vectors_enabled):
+            return False
+        pair = unmarked(bucket.files, self.request.without_vectors, self.key)
+        if pair is None:
+            return False
+        levels = " and ".join(f"{file.file_name} (level {file.level})" for file in pair)
+        self.held[bucket.key] = f"{levels} overlap, and were made before deletion-vectors.enabled was set: {HEAL}"
+        return True
+
+    def _pick(self, bucket: BucketState, levels: Levels, full: bool) -> tuple[CompactionUnit | None, str, PickMemory]:
+        """What compaction takes, why, and what is to be remembered."""
+        request, options = self.request, self.options
+        memory = request.memories.get(bucket.key)
+        if memory is None:
+            memory = PickMemory(last_full(bucket.files, options.num_levels) if options.optimization_interval is not None else None)
+        names = frozenset(file.file_name for file in levels.level_0) if request.patient else frozenset()
+        is_new = not names <= memory.level_0
+        memory = replace(memory, level_0=names, commits=memory.commits + (is_new and self.delta_commits is not None))
+        if full:
+            return pick_full(levels, options, self._with_deletions(bucket), request.expired), "full compaction was asked for", memory
+        if self._full_is_due(levels, memory):
+            reason = f"full-compaction.delta-commits = {self.delta_commits}: all runs together"
+            if self.table_options.changelog_producer == "full-compaction":
+                reason = f"{len(levels.runs)} sorted runs, the changelog of which a full compaction writes"
+            return pick_full(levels, options, self._with_deletions(bucket), request.expired), reason, replace(memory, commits=0)
+        puts_off = options.gentle_interval is not None and not is_new
+        found = (pick_by_size if puts_off else pick_normal)(levels, options, self.clock, memory)
+        if found.unit is None and options.gentle_interval is not None and names:
+            self.putting_off += len(names)
+        return found.unit, "" if found.unit is None else self._reason(levels, found, found.unit), found.memory
+
+    def _full_is_due(self, levels: Levels, memory: PickMemory) -> bool:
+        """Whether there were commits enough since all was last compacted, and something to compact."""
+        if self.delta_commits is None or not any(run.level != levels.max_level for run in levels.runs):
+            return False
+        return not self.request.patient or memory.commits >= self.delta_commits
+
+    def _reason(self, levels: Levels, found: Pick, unit: CompactionUnit) -> str:
+        level_0 = sum(file.level == 0 for file in unit.files)
+        options = self.table_options
+        if level_0 and options.hides_level_0:
+            return f"{_files(level_0, 'level-0')} cannot be seen by batch readers"
+        if found.rule is Rule.LEVEL_0:
+            why = "compaction.force-up-level-0" if options.force_up_level_0 else "force-lookup"
+            if options.changelog_producer == "lookup":
+                return f"{_files(level_0, 'level-0')} the changelog of which is not written yet"
+            if options.deletion_vectors_enabled:
+                return f"{_files(level_0, 'level-0')} without deletion vectors for the rows that they replace"
+            return f"{_files(level_0, 'level-0')}, where {why} leaves none"
+        runs = f"{len(levels.runs)} sorted runs"
+        match found.rule:
+            case Rule.INTERVAL:
+                return f"{runs}, and the last full compaction is longer ago than {Rule.INTERVAL.value} says"
+            case Rule.TOTAL_SIZE:
+                return f"{runs}, together smaller than {Rule.TOTAL_SIZE.value}"
+            case Rule.INCREMENTAL_SIZE:
+                return f"{runs}, below the highest level larger than {Rule.INCREMENTAL_SIZE.value}"
+            case Rule.AMPLIFICATION:
+                return f"{runs}, the newer ones too large for the oldest ({Rule.AMPLIFICATION.value})"
+            case Rule.COUNT:
+                return f"{runs}, more than {Rule.COUNT.value}"
+            case _:
+                return f"{runs} of like sizes ({Rule.RATIO.value})"
+
     def _plan_compaction(self, bucket: BucketState, levels: Levels, full: bool) -> Work | None:
         options = unit_options(self.table_options, levels.max_level, self.rewrite_append)
-        if full:
-            unit = pick_full(levels, self.options, _with_deletions(bucket))
-            reason = "full compaction was asked for"
-        else:
-            unit = pick_normal(levels, self.options, Clock(self.request.now))
-            reason = _pick_reason(levels)
+        unit, reason, memory = self._pick(bucket, levels, full)
         taken = () if unit is None else unit.files
         where_they_are = [file for file in append_files(bucket.files) if file not in taken] if self.rewrite_append else []
         affordable = self._affords(where_they_are)
         if not affordable:
             where_they_are = []
         if unit is None and not where_they_are:
+            if self.remembers:
+                self.memories[bucket.key] = memory
             return None
         kind = WorkKind.COMPACT
         if unit is None:
@@ -193,8 +290,8 @@ class _Planner:
             kind = WorkKind.UPGRADE
         moved = [step.file for step in planned if isinstance(step, Upgrade)]
         expected = _expected(bucket, unit, rewritten, moved, elsewhere)
-        rebuilds, index_memory = self._expected_rebuilds(expected)
-        size = sum(file.file_size for file in (*rewritten, *elsewhere))
+        rebuilds, index = self._expected_rebuilds(expected)
+        merged = [*rewritten, *elsewhere]
         return Work(
             kind=kind,
             bucket=bucket,
@@ -202,10 +299,18 @@ class _Planner:
             unit=unit,
             rewrite_append=self.rewrite_append,
             rewrite_elsewhere=affordable,
+            gentle=self.options.gentle_interval is not None,
+            clock=self.clock,
+            memory=memory if self.remembers else PickMemory(),
             rebuilds=rebuilds,
-            estimated_bytes=size,
-            estimated_memory=_LEAST_MEMORY + max(min(_MERGE_FACTOR * size, _MOST_FOR_MERGING), index_memory),
+            estimated_bytes=sum(file.file_size for file in merged),
+            estimated_memory=max(merging_memory(self.schema, self.table_options, bucket, unit, merged), index),
         )
+
+    def _with_deletions(self, bucket: BucketState) -> frozenset[str]:
+        if bucket.deletion_file is None or not self.table_options.deletion_vectors_enabled:
+            return frozenset()
+        return frozenset(entry.data_file for entry in bucket.deletion_file.deletion_ranges or ())
 
     def _affords(self, files: Sequence[DataFileMeta]) -> bool:
         """Whether these APPEND files of a bucket may be rewritten, too; if so, they are accounted for."""
@@ -219,7 +324,7 @@ class _Planner:
     def _expected_rebuilds(self, expected: BucketState) -> tuple[tuple[Rebuild, ...], int]:
         """Groups to build once the files are as expected, and the memory of the largest of them."""
         plans = [(definition, plan) for definition, plan in group_plans(expected, self.definitions) if plan.sources]
-        return tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in plans)), _index_memory(expected, plans)
+        return tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in plans)), index_memory(expected, plans)
 
     def _plan_groups(self, bucket: BucketState, force: bool) -> Work | None:
         request = self.request
@@ -244,23 +349,8 @@ class _Planner:
             rebuilds=tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in built)),
             second_round=False,
             estimated_bytes=size,
-            estimated_memory=_LEAST_MEMORY + _index_memory(bucket, built),
+            estimated_memory=index_memory(bucket, built),
         )
-
-
-def _index_memory(bucket: BucketState, plans: Sequence[tuple[IndexDefinition, GroupPlan]]) -> int:
-    """What the largest of these groups takes while it is built."""
-    sizes = {file.file_name: file.file_size for file in bucket.files}
-    return max(
-        (
-            sum(
-                _INDEX_BYTES_PER_ROW * rows + (_TEXT_FACTOR * sizes[name] if definition.data_type.root in CHARACTERS else 0)
-                for name, rows in plan.sources
-            )
-            for definition, plan in plans
-        ),
-        default=0,
-    )
 
 
 def _expected(
@@ -281,18 +371,6 @@ def _expected(
         source = FileSource.COMPACT
         files.append(replace(rewritten[0], file_name="new", level=unit.output_level, file_source=source, row_count=rows, file_size=size))
     return replace(bucket, files=tuple(files))
-
-
-def _with_deletions(bucket: BucketState) -> frozenset[str]:
-    ranges = bucket.deletion_file.deletion_ranges if bucket.deletion_file is not None else None
-    return frozenset(entry.data_file for entry in ranges or ())
-
-
-def _pick_reason(levels: Levels) -> str:
-    level_0 = sum(run.level == 0 for run in levels.runs)
-    if level_0:
-        return f"{_files(level_0, 'level-0')} cannot be seen by batch readers"
-    return f"{len(levels.runs)} sorted runs are too many for their sizes"
 
 
 def _groups_reason(built: int, replaced: int, orphans: int, forced: bool) -> str:

@@ -1,0 +1,74 @@
+"""How much memory an item of work should have: an estimate from metadata alone (DESIGN §4 rule 5).
+
+It is what the work does well with. With less it spills, and what it really takes never goes beyond what it is told it may use; with the
+estimates, buckets that are worked on side by side are chosen so that together they keep within the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maintainer.index.definition import IndexDefinition
+from maintainer.index.groups import GroupPlan
+from maintainer.model.bucket import BucketState
+from maintainer.model.files import DataFileMeta
+from maintainer.model.schema import TableSchema
+from maintainer.model.types import CHARACTERS
+from maintainer.model.work import CompactionUnit
+from maintainer.table.options import TableOptions
+
+LEAST_MEMORY = 32 << 20
+MERGE_FACTOR = 4
+"""Decoded rows take about this many times the bytes of their compressed files."""
+_MOST_FOR_MERGING = 224 << 20
+"""Merging uses more when it may, and makes do with this."""
+_MOST_FOR_LOOKING_UP = 64 << 20
+"""Decoded row groups of older files, of which one is held at a time."""
+_CHANGELOG_WRITER = 32 << 20
+_ROW_GROUP = 32 << 10
+"""Rows of a row group, as this package writes them (decision 12)."""
+_INDEX_BYTES_PER_ROW = 120
+_TEXT_FACTOR = 5
+"""A text is held about so many times while it is sorted; texts that do not repeat take no more than the compressed file of all columns."""
+
+
+def merging_memory(
+    schema: TableSchema, options: TableOptions, bucket: BucketState, unit: CompactionUnit, merged: Sequence[DataFileMeta]
+) -> int:
+    """Of merging, of looking up, and of writing a changelog beside the data."""
+    size = sum(file.file_size for file in merged)
+    looked_up = min(MERGE_FACTOR * _looked_up(schema, options, bucket, unit), _MOST_FOR_LOOKING_UP)
+    vectors = 0 if bucket.deletion_file is None else 2 * bucket.deletion_file.file_size
+    writes_changelog = options.changelog_producer in ("lookup", "full-compaction") and size > 0
+    changelog = min(MERGE_FACTOR * size, _CHANGELOG_WRITER) if writes_changelog else 0
+    return LEAST_MEMORY + min(MERGE_FACTOR * size, _MOST_FOR_MERGING) + looked_up + vectors + changelog
+
+
+def index_memory(bucket: BucketState, plans: Sequence[tuple[IndexDefinition, GroupPlan]]) -> int:
+    """What the largest of these groups takes while it is built."""
+    sizes = {file.file_name: file.file_size for file in bucket.files}
+    return LEAST_MEMORY + max(
+        (
+            sum(
+                _INDEX_BYTES_PER_ROW * rows + (_TEXT_FACTOR * sizes[name] if definition.data_type.root in CHARACTERS else 0)
+                for name, rows in plan.sources
+            )
+            for definition, plan in plans
+        ),
+        default=0,
+    )
+
+
+def _looked_up(schema: TableSchema, options: TableOptions, bucket: BucketState, unit: CompactionUnit) -> int:
+    """What looking up may read of the files above the output level: their keys, or all columns where the older row itself is wanted.
+
+    No more of a file than its share by rows, had each key that is looked up a row group to itself.
+    """
+    keys = sum(file.row_count for file in unit.files if file.level == 0)
+    if not options.needs_lookup or not keys:
+        return 0
+    wants_rows = options.changelog_producer == "lookup" or bool(options.text("sequence.field"))
+    wants_rows |= options.text("merge-engine", "deduplicate").lower() in ("partial-update", "aggregation")
+    share = 1.0 if wants_rows else min(1.0, (len(schema.trimmed_primary_keys) + 1) / (len(schema.fields) + 2))
+    older = (file for file in bucket.files if file.level > unit.output_level)
+    return sum(int(file.file_size * share * min(1.0, keys * _ROW_GROUP / max(file.row_count, 1))) for file in older)
