@@ -1,7 +1,8 @@
 """Writing everything that a snapshot names, before anybody can see it (spec 03 §8.1–§8.7, §12).
 
-An attempt writes: the merged manifests of older snapshots, the base list, the manifests of the delta, the delta list, the same of the changelog if
-there is one, and an index manifest if index files change. A lost attempt's files are deleted, except merged manifests, which the next attempt uses again if they still fit.
+An attempt writes: the merged manifests of older snapshots, the base list, the manifests of the delta, the delta list, the same of the
+changelog if there is one, and an index manifest if index files change. A lost attempt's files are deleted, except merged manifests, which the
+next attempt uses again if they still fit.
 """
 
 from __future__ import annotations
