@@ -64,7 +64,10 @@ def _all_groups(records: Records, valid: Any) -> tuple[Int64s, Int64s]:
 
 def _collect(aggregate: Aggregate, lists: Lists) -> tuple[Step, Step]:
     def agg(acc: Elements, value: Elements) -> Elements:
-        return value if acc is None else acc if value is None else acc + value
+        if acc is None or value is None:
+            return value if acc is None else acc
+        acc.extend(value)
+        return acc
 
     return agg, _multiset_difference(identities(lists.elements).tolist())
 

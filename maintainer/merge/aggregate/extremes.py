@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.merge.aggregate.positions import valid_of
-from maintainer.merge.aggregate.records import Bools, Folded, Records, Slots, fold_by_rank, unsupported
+from maintainer.merge.aggregate.records import Bools, Folded, Int8s, Records, Slots, Verdict, fold_by_rank, unsupported
 from maintainer.merge.order import Int64s, comparable_columns
 from maintainer.model.types import TypeRoot
 from maintainer.table.aggregates import Aggregate
@@ -42,6 +42,17 @@ class _Extreme:
 
     def replace(self, slots: Slots, rows: Int64s) -> None:
         self.rows[slots] = np.where(self.valid[rows], rows, -1)
+
+    def run(self, slot: int, rows: Int64s, verdicts: Int8s) -> bool:
+        """Neighbours play against one another until one is left."""
+        if not (verdicts == Verdict.APPLY).all():
+            return False
+        rows = rows[self.valid[rows]]
+        while len(rows) > 1:
+            even = len(rows) // 2 * 2
+            rows = np.append(self._better(rows[:even:2], rows[1:even:2]), rows[even:])
+        self.rows[slot] = rows[0] if len(rows) else -1
+        return True
 
     def _better(self, accumulators: Int64s, values: Int64s) -> Int64s:
         """The function itself: a NULL on one side gives the other one."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.merge.aggregate.positions import valid_of
-from maintainer.merge.aggregate.records import Bools, Folded, Records, Slots, StepError, fold_by_rank
+from maintainer.merge.aggregate.records import Bools, Folded, Int8s, Records, Slots, StepError, Verdict, fold_by_rank
 from maintainer.merge.order import Int64s
 from maintainer.model.types import FLOATS, TypeRoot
 from maintainer.table.aggregates import Aggregate
@@ -62,6 +62,22 @@ class _Number(ABC):
     def replace(self, slots: Slots, rows: Int64s) -> None:
         self.totals[slots] = self.values[rows]
         self.known[slots] = self.valid[rows]
+
+    def run(self, slot: int, rows: Int64s, verdicts: Int8s) -> bool:
+        """All totals of a group by one accumulation, from left to right."""
+        if not np.isin(verdicts, (Verdict.APPLY, Verdict.RETRACT)).all():
+            return False
+        there = self.valid[rows]
+        totals = self.accumulated(self.values[rows[there]], verdicts[there] == Verdict.RETRACT)
+        if totals is None:
+            return False
+        if len(totals):
+            self.known[slot], self.totals[slot] = True, totals[-1]
+        return True
+
+    def accumulated(self, values: Values, retracts: Bools) -> Values | None:
+        """The totals after each value; None if these cannot be had at once, or one of them has no result."""
+        return None
 
     def _step(self, slots: Slots, rows: Int64s, step: Any) -> None:
         """Where both sides are there; the results of a step are numbers, and which of them are there at all (None: all)."""
@@ -145,6 +161,11 @@ class _IntegerSum(_Integer):
         results = totals - values
         return self._fitting(results, ((totals ^ values) & (totals ^ results)) < 0), None
 
+    def accumulated(self, values: Values, retracts: Bools) -> Values | None:
+        limits = np.iinfo(self.dtype)
+        totals = _running_sums(values, retracts)
+        return None if totals is None or (totals < limits.min).any() or (totals > limits.max).any() else totals
+
     def retract_first(self, slots: Slots, mask: Bools, values: Values) -> None:
         zeros = np.zeros(len(values), np.int64)
         self._put(slots, mask, self._exact(self.take_back, zeros, values, np.flatnonzero(mask))[0])
@@ -178,11 +199,19 @@ class _FloatSum(_Plain):
         with np.errstate(all="ignore"):
             return totals - values, None
 
+    def accumulated(self, values: Values, retracts: Bools) -> Values | None:
+        with np.errstate(all="ignore"):
+            return np.add.accumulate(np.where(retracts, -values, values))
+
     def retract_first(self, slots: Slots, mask: Bools, values: Values) -> None:
         self._put(slots, mask, -values)
 
 
 class _FloatProduct(_Plain):
+    def accumulated(self, values: Values, retracts: Bools) -> Values | None:
+        with np.errstate(all="ignore"):
+            return None if retracts.any() else np.multiply.accumulate(values)
+
     def combine(self, totals: Values, values: Values) -> tuple[Values, Bools | None]:
         with np.errstate(all="ignore"):
             return totals * values, None
@@ -220,6 +249,9 @@ class _ShortDecimalSum(_Decimal):
     def words(self, values: Values) -> Int64s:
         return np.stack([values, values >> 63], axis=1)
 
+    def accumulated(self, values: Values, retracts: Bools) -> Values | None:
+        return _running_sums(values, retracts)
+
     def combine(self, totals: Values, values: Values) -> tuple[Values, Bools | None]:
         results = totals + values
         return results, _unless(((totals ^ results) & (values ^ results)) < 0)
@@ -240,6 +272,11 @@ class _LongDecimalSum(_Decimal):
 
     def words(self, values: Values) -> Int64s:
         return values
+
+    def accumulated(self, values: Values, retracts: Bools) -> Values | None:
+        numbers = _integers(values)
+        totals = np.add.accumulate(np.where(retracts, -numbers, numbers))
+        return None if (np.abs(totals) >= 10**self.precision).any() else _words_of(totals[-1:])
 
     def combine(self, totals: Values, values: Values) -> tuple[Values, Bools | None]:
         results = _added(totals, values)
@@ -265,11 +302,10 @@ class _DecimalProduct(_Decimal):
     """Python's integers, as intermediate results may have 76 digits and quotients any number; numpy loops over them."""
 
     def unscaled(self, words: Int64s) -> Values:
-        return cast(Values, words[:, 1].astype(object) * (1 << 64) + words[:, 0].view(np.uint64).astype(object))
+        return _integers(words)
 
     def words(self, values: Values) -> Int64s:
-        low = np.array([int(value) & _LOW for value in values], np.uint64).view(np.int64)
-        return np.stack([low, np.array([int(value) >> 64 for value in values], np.int64)], axis=1)
+        return _words_of(values)
 
     def combine(self, totals: Values, values: Values) -> tuple[Values, Bools | None]:
         return self._rounded(totals * values, np.full(len(totals), 10**self.scale, object))
@@ -317,12 +353,22 @@ def _form(aggregate: Aggregate) -> type[_Plain] | type[_Decimal]:
 
 
 def _chosen(slots: Slots, at: Int64s) -> Int64s:
-    """Some of the slots; the first so many are their own numbers."""
-    return at if isinstance(slots, slice) else slots[at]
+    """Some of the slots."""
+    return at + slots.start if isinstance(slots, slice) else slots[at]
 
 
 def _unless(wrong: Bools) -> Bools | None:
     return ~wrong if wrong.any() else None
+
+
+def _running_sums(values: Int64s, retracts: Bools) -> Int64s | None:
+    """The sums after each value, those that retract taken away; None where an int64 cannot hold one of them."""
+    if (retracts & (values == np.iinfo(np.int64).min)).any():
+        return None
+    terms = np.where(retracts, -values, values)
+    sums = np.cumsum(terms)
+    before = sums - terms
+    return None if (((before ^ sums) & (terms ^ sums)) < 0).any() else sums
 
 
 def _check_divisors(values: Values) -> None:
@@ -343,6 +389,16 @@ def _halves(column: pa.Array) -> Int64s:
     if not len(column):
         return np.empty((0, 2), np.int64)
     return np.frombuffer(column.buffers()[1], np.int64, 2 * len(column), 16 * column.offset).reshape(-1, 2)
+
+
+def _integers(words: Int64s) -> Values:
+    """Both words of each value as one of Python's integers."""
+    return cast(Values, words[:, 1].astype(object) * (1 << 64) + words[:, 0].view(np.uint64).astype(object))
+
+
+def _words_of(integers: Values) -> Int64s:
+    low = np.array([int(value) & _LOW for value in integers], np.uint64).view(np.int64)
+    return np.stack([low, np.array([int(value) >> 64 for value in integers], np.int64)], axis=1)
 
 
 def _added(a: Int64s, b: Int64s) -> Int64s:

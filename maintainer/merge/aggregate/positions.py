@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from maintainer.merge.aggregate.records import Bools, Folded, Records, Slots, fold_by_rank, unsupported
+from maintainer.merge.aggregate.records import Bools, Folded, Int8s, Records, Slots, Verdict, fold_by_rank, unsupported
 from maintainer.merge.order import Int64s
 from maintainer.table.aggregates import Aggregate
 
@@ -35,6 +35,23 @@ class _Position:
 
     def retract(self, slots: Slots, rows: Int64s) -> None:
         raise unsupported()
+
+    def run(self, slot: int, rows: Int64s, verdicts: Int8s) -> bool:
+        """Only the record that decides is looked at."""
+        if not np.isin(verdicts, (Verdict.APPLY, Verdict.RETRACT)).all():
+            return False
+        at = self.deciding(self.valid[rows], verdicts)
+        if at is not None:
+            step = self.apply if verdicts[at] == Verdict.APPLY else self.retract
+            step(slice(slot, slot + 1), rows[at : at + 1])
+        return True
+
+    def apply(self, slots: Slots, rows: Int64s) -> None:
+        raise NotImplementedError
+
+    def deciding(self, valid: Bools, verdicts: Int8s) -> int | None:
+        """Which of some records, given by whether they are not NULL, the result comes from."""
+        return len(valid) - 1
 
 
 class _PrimaryKey(_Position):
@@ -64,6 +81,10 @@ class _LastNonNullValue(_Position):
     def retract(self, slots: Slots, rows: Int64s) -> None:
         self.rows[slots] = np.where(self.valid[rows], -1, self.rows[slots])
 
+    def deciding(self, valid: Bools, verdicts: Int8s) -> int | None:
+        there = np.flatnonzero(valid)
+        return int(there[-1]) if len(there) else None
+
 
 class _First(_Position):
     """`met` says of which groups the function has taken a value already: of those it gives what it is called with as accumulator."""
@@ -71,6 +92,11 @@ class _First(_Position):
     def __init__(self, groups: int, valid: Bools) -> None:
         super().__init__(groups, valid)
         self.met = np.zeros(groups, np.bool_)
+
+    def deciding(self, valid: Bools, verdicts: Int8s) -> int | None:
+        retracts = verdicts == Verdict.RETRACT  # which is an error
+        found = np.flatnonzero(retracts if retracts.any() else self.takes(np.where(valid, 0, -1)))
+        return int(found[0]) if len(found) else None
 
     def takes(self, rows: Int64s) -> Bools:
         """Whether these values, −1 for NULL, are taken where none was yet."""

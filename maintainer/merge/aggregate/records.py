@@ -6,7 +6,10 @@
     rank 2        a
 
 Each step is computed for all groups at once, so that a fold costs as many steps as the largest group has records, and every intermediate result
-is the one that Java has. Groups are taken in order of their length, longest first: those that take part in a step are the first so many.
+is the one that Java has. Groups are taken in order of their length, longest first: those that take part in a step are neighbours.
+
+A few groups that are much longer than the others (a key that was updated thousands of times before a flush) are folded as a whole, one after
+the other, if the function knows how to.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import chain
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -26,8 +30,10 @@ from maintainer.merge.order import Int64s, stable_argsort
 
 Int8s = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
+_LONG = 64
+"""Records of a group that are folded step by step in any case."""
 Slots = slice | Int64s
-"""Which accumulators of a `Folding`: the first so many, or these."""
+"""Which accumulators of a `Folding`: some neighbours, or these."""
 
 
 class Verdict(IntEnum):
@@ -72,22 +78,25 @@ class Records:
         longest_first = stable_argsort(-lengths)
         slot_of = np.empty(len(self), np.int64)
         slot_of[longest_first] = np.arange(len(self))
-        return Plan(longest_first, slot_of, tuple(self._steps(lengths[longest_first], self.starts[longest_first])))
+        lengths = lengths[longest_first]
+        # a run costs about as much as a step
+        runs = int(np.argmin(np.append(lengths, 0) + np.arange(len(self) + 1))) if len(self) and lengths[0] > _LONG else 0
+        return Plan(longest_first, slot_of, runs, tuple(self._steps(lengths, self.starts[longest_first], runs)))
 
-    def _steps(self, lengths: Int64s, starts: Int64s) -> Iterator[tuple[Slots, Int64s, Verdict]]:
-        for rank in range(int(lengths[0]) if len(lengths) else 0):
+    def _steps(self, lengths: Int64s, starts: Int64s, first: int) -> Iterator[tuple[Slots, Int64s, Verdict]]:
+        for rank in range(int(lengths[first]) if len(lengths) > first else 0):
             size = int(np.searchsorted(-lengths, -rank, "left"))
-            at = starts[:size] + rank
+            at = starts[first:size] + rank
             rows, verdicts = self.rows[at], self.verdicts[at]
             for verdict in Verdict:
                 chosen = verdicts == verdict
                 if verdict is Verdict.SKIP or not chosen.any():
                     continue
                 if chosen.all():
-                    yield slice(0, size), rows, verdict
+                    yield slice(first, size), rows, verdict
                 else:
-                    slots = np.flatnonzero(chosen)
-                    yield slots, rows[slots], verdict
+                    at = np.flatnonzero(chosen)
+                    yield at + first, rows[at], verdict
 
     def part(self, groups: Int64s) -> Records:
         """Only these groups."""
@@ -117,7 +126,10 @@ class Plan:
 
     longest_first: Int64s
     slot_of: Int64s
+    runs: int
+    """How many slots, the first ones, are folded as a whole."""
     steps: tuple[tuple[Slots, Int64s, Verdict], ...]
+    """Of the slots behind them."""
 
 
 class Folding(Protocol):
@@ -130,6 +142,10 @@ class Folding(Protocol):
     def retract(self, slots: Slots, rows: Int64s) -> None: ...
 
     def replace(self, slots: Slots, rows: Int64s) -> None: ...
+
+    def run(self, slot: int, rows: Int64s, verdicts: Int8s) -> bool:
+        """All records of one group at once, which has none before them; whether the function knows how to with these."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -164,13 +180,28 @@ def fold_by_rank(records: Records, folding: Folding) -> Int64s:
         Verdict.RETRACT: folding.retract,
         Verdict.REPLACE: folding.replace,
     }
-    for slots, rows, verdict in plan.steps:
+    for slots, rows, verdict in chain(_runs(records, plan, folding), plan.steps):
         try:
             do[verdict](slots, rows)
         except StepError as error:
-            slot = error.index if isinstance(slots, slice) else int(slots[error.index])
+            slot = slots.start + error.index if isinstance(slots, slice) else int(slots[error.index])
             raise StepError(int(plan.longest_first[slot]), error.reason) from None
     return plan.slot_of
+
+
+def _runs(records: Records, plan: Plan, folding: Folding) -> Iterator[tuple[Slots, Int64s, Verdict]]:
+    """Folds the long groups; those that have to be folded record by record come out as steps."""
+    ends = records.starts + records.lengths()
+    for slot, group in enumerate(plan.longest_first[: plan.runs].tolist()):
+        start, stop = int(records.starts[group]), int(ends[group])
+        try:
+            done = folding.run(slot, records.rows[start:stop], records.verdicts[start:stop])
+        except StepError as error:
+            raise StepError(group, error.reason) from None
+        if not done:
+            for n in range(start, stop):
+                if records.verdicts[n] != Verdict.SKIP:
+                    yield slice(slot, slot + 1), records.rows[n : n + 1], Verdict(int(records.verdicts[n]))
 
 
 def refuse_retracts(records: Records) -> None:

@@ -159,3 +159,19 @@ def test_a_column_at_a_time_is_what_a_record_at_a_time_is(name: str, data_type: 
         check(name, data_type, examples, options)
 
     run()
+
+
+LONG = [case for case in CASES if case[0] in ("sum", "product", "max", "bool_or") or "_value" in case[0] or case[0] == "primary-key"]
+
+
+@pytest.mark.parametrize(("name", "data_type", "options"), LONG, ids=lambda part: str(part))
+def test_groups_of_many_records_are_no_different(name: str, data_type: DataType, options: Mapping[str, str]) -> None:
+    some = st.lists(st.tuples(st.sampled_from([Verdict.APPLY, Verdict.APPLY, Verdict.RETRACT]), values(data_type)), max_size=4)
+    only_adds = st.lists(st.tuples(st.just(Verdict.APPLY), values(data_type)), max_size=4)
+
+    @settings(max_examples=share("long groups against the model, examples of each", short=8, long=500), deadline=None, database=None)
+    @given(st.lists(only_adds | some, max_size=4), groups(data_type))
+    def run(long: Any, short: Any) -> None:
+        check(name, data_type, [*(group * (20 * number) for number, group in enumerate(long, 1)), *short], options)
+
+    run()
