@@ -1,7 +1,7 @@
 """One round of a pass: buckets are worked on side by side, and what is finished is committed in groups, while work goes on (DESIGN §3).
 
-    plan.work ──▶ threads: execute a bucket each ──▶ finished ──▶ one commit of the group ──▶ account
-                                                        └ when the first of them has waited for the commit interval, and at the end
+    plan.work ──▶ admission ──▶ threads: execute a bucket each ──▶ finished ──▶ one commit of the group ──▶ account
+                  by memory                                         └ when the first of them has waited for the commit interval, and at the end
 
 Invariants:
 * A result that waits is metadata and nothing else; its files are written.
@@ -20,12 +20,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import accumulate
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any
 
 from maintainer.api.account import Account, Advance
+from maintainer.api.admission import Admission, Admitted
 from maintainer.commit.committer import CommitOutcome, Committer
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitStateUnknown, MaintainerError, MissingFile, StorageError
@@ -38,8 +38,6 @@ from maintainer.storage.layout import Layout
 from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
 
-LEAST_MEMORY_OF_A_BUCKET = 256 << 20
-"""A bucket gets a thread of its own only with at least this budget."""
 TICK = 0.5
 """Seconds that go by at most before somebody is told how far it is."""
 
@@ -88,15 +86,18 @@ class Round:
         self._conflicts: dict[BucketKey, str] = {}
         self._error: Exception | None = None
         self._given_up = threading.Event()
+        self._pool: ThreadPoolExecutor
+        self._admission: Admission
 
     def run(self) -> Mapping[BucketKey, str]:
         """Do all work and commit it; the buckets that have to be planned again, each with the reason. Raises the first error at its end."""
-        count = threads(self.plan.work, self.terms.memory)
+        threads = max(1, min(os.cpu_count() or 1, len(self.plan.work)))
+        ordered = sorted(self.plan.work, key=lambda item: URGENCY.index(item.kind))
         try:
-            with ThreadPoolExecutor(count, thread_name_prefix="bucket") as pool:
+            with ThreadPoolExecutor(threads, thread_name_prefix="bucket") as pool:
                 try:
-                    for work in sorted(self.plan.work, key=lambda item: URGENCY.index(item.kind)):
-                        pool.submit(self._attempt, work, self.terms.memory // count)
+                    self._pool, self._admission = pool, Admission(ordered, self.terms.memory, threads)
+                    self._begin(self._admission.next())
                     self._collect(len(self.plan.work))
                 except BaseException:
                     self._given_up.set()
@@ -110,19 +111,31 @@ class Round:
 
     # in the threads of the pool
 
+    def _begin(self, admitted: Sequence[Admitted]) -> None:
+        for work, memory in admitted:
+            self._pool.submit(self._attempt, work, memory)
+
     def _attempt(self, work: Work, memory: int) -> None:
-        """Work on one bucket, and say how it ended."""
+        """Work on one bucket, say how it ended, and let others begin."""
+        ended: Result | BaseException
         try:
-            self._ended.put((work, self._execute(work, memory)))
+            ended = self._execute(work, memory)
         except BaseException as error:
             _forget_data(error)
-            self._ended.put((work, error))
+            ended = error
+        try:
+            self._begin(self._admission.ended(work))
+        except RuntimeError:
+            if not self._given_up.is_set():  # else the pool takes nothing any more
+                raise
+        finally:
+            self._ended.put((work, ended))
 
     def _execute(self, work: Work, memory: int) -> Result:
         self._watch(work, 0)
         if self._latest is not None and _is_outdated(work, self._latest):
             raise _Outdated("somebody else has compacted the bucket meanwhile")
-        fields = {"kind": str(work.kind), "reason": work.reason, "bytes": work.estimated_bytes, "memory": work.estimated_memory}
+        fields = {"kind": str(work.kind), "reason": work.reason, "bytes": work.estimated_bytes, "memory": memory}
         self.terms.event("work.started", **self._place(work.bucket.key), **fields)
         return execute(self.plan, work, self.store, self.schema, memory, self._watch, self.terms.spill)
 
@@ -242,13 +255,6 @@ class _Abandoned(Exception):
 
 class _Outdated(Exception):
     """The work makes no sense any more."""
-
-
-def threads(work: Sequence[Work], memory: int) -> int:
-    """How many buckets may be worked on at a time: the neediest ones together keep within the budget, if more than one is."""
-    most = max(1, min(len(work), os.cpu_count() or 1, memory // LEAST_MEMORY_OF_A_BUCKET))
-    needs = accumulate(sorted((item.estimated_memory for item in work), reverse=True)[:most])
-    return max(1, sum(need <= memory for need in needs))
 
 
 def _is_outdated(work: Work, state: TableState) -> bool:

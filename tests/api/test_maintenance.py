@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 
 import maintainer
 from maintainer.api import maintenance
-from maintainer.api import round as round_of_a_pass
 from maintainer.api.maintenance import MOST_CONFLICTS, MOST_ROUNDS, plan_pass, run_pass
 from maintainer.commit.committer import CommitOutcome, Committer
 from maintainer.errors import CommitStateUnknown, StorageError, Unsupported
@@ -391,23 +389,3 @@ class TestFailures:
         assert tried == ["v", "v"]
         assert table.maintain().failures == ()
         table.check()
-
-
-@pytest.mark.parametrize(
-    ("needs", "memory", "threads"),
-    [
-        ([32, 32, 32, 32], 2048, 4),
-        ([256] * 8, 1024, 4),
-        ([600, 600, 32, 32], 1024, 1),
-        ([600, 300, 100, 32], 1024, 3),
-        ([5000, 5000], 1024, 1),
-        ([32, 32], 128, 1),
-    ],
-)
-def test_buckets_that_are_worked_on_together_need_no_more_than_the_budget(
-    needs: list[int], memory: int, threads: int, table: SmallTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    (item,) = plan_pass(table.store, PlanRequest()).work
-    work = [replace(item, estimated_memory=need << 20) for need in needs]
-    assert round_of_a_pass.threads(work, memory << 20) == threads
