@@ -1,6 +1,6 @@
 """Rows in files: Parquet, CSV with a header line, or JSON lines as `maintainer query --json` writes them; a batch at a time.
 
-Columns are named as in the table; one that is missing is left to the writer, which takes its default value or NULL. Values of CSV and JSON
+Columns are named as in the table, and `_VALUE_KIND` holds the kind of each row (+I, -U, +U, -D); one that is missing is left to the writer, which takes its default value or NULL. Values of CSV and JSON
 take the form of DESIGN §5 (`maintainer.data.values`): dates as YYYY-MM-DD, bytes as base64 in JSON and as plain text in CSV, maps as lists of
 [key, value]. An empty CSV field is NULL, unless it is quoted.
 """
@@ -20,11 +20,12 @@ import pyarrow as pa
 from maintainer.data.arrow_types import to_arrow, value_schema
 from maintainer.data.values import to_arrow_array
 from maintainer.errors import StorageError, UsageError
-from maintainer.model.schema import TableSchema
-from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, INTEGERS, NESTED, DataField, DataType, TypeRoot
+from maintainer.model.schema import KIND_FIELD, TableSchema
+from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, INTEGERS, MAX_LENGTH, NESTED, DataField, DataType, TypeRoot
 from maintainer.read.literals import place
 
 BATCH_ROWS = 20_000
+_KINDS = DataField(KIND_FIELD.id, KIND_FIELD.name, DataType(TypeRoot.VARCHAR, length=MAX_LENGTH))
 _JSON = frozenset({".json", ".jsonl", ".ndjson"})
 
 
@@ -59,13 +60,18 @@ def _csv(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
     names = _csv_header(path)
     _check_names(path, names, schema, "; the first line of a CSV file names the columns, with commas between them")
     for name in names:
-        if schema.field(name).type.root in NESTED:
+        if name != KIND_FIELD.name and schema.field(name).type.root in NESTED:
             raise UsageError(f"{path}: a CSV field cannot hold column {name!r} of type {schema.field(name).type}; use JSON lines or Parquet")
     texts = {field.name: pa.string() for field in schema.fields if field.type.root not in BINARIES} | {
         field.name: pa.binary() for field in schema.fields if field.type.root in BINARIES
     }
     direct = {field.name: to_arrow(field.type) for field in schema.fields if field.type.root in INTEGERS | FLOATS | {TypeRoot.BOOLEAN}}
-    options = csv.ConvertOptions(column_types={**texts, **direct}, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
+    options = csv.ConvertOptions(
+        column_types={**texts, **direct, KIND_FIELD.name: pa.string()},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
     try:
         with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options) as reader:
             yield from reader
@@ -74,7 +80,8 @@ def _csv(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
         if conversion is None or int(conversion[1]) >= len(names):
             raise
         name = names[int(conversion[1])]
-        raise UsageError(f"{path}, column {name!r} of type {schema.field(name).type}: {conversion[2]}") from None
+        data_type = _KINDS.type if name == KIND_FIELD.name else schema.field(name).type
+        raise UsageError(f"{path}, column {name!r} of type {data_type}: {conversion[2]}") from None
 
 
 def _csv_header(path: str) -> list[str]:
@@ -98,7 +105,7 @@ def _json_lines(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
             rows = [_object(path, number, line) for number, line in block]
             names = list(dict.fromkeys(name for row in rows for name in row))
             _check_names(path, names, schema)
-            given = [schema.field(name) for name in names]
+            given = [_KINDS if name == KIND_FIELD.name else schema.field(name) for name in names]
             line_numbers = [number for number, _ in block]
             columns = [_column(path, [row.get(field.name) for row in rows], field, line_numbers) for field in given]
             yield pa.RecordBatch.from_arrays(columns, schema=pa.schema([value_schema([field]).field(0).with_nullable(True) for field in given]))
@@ -106,7 +113,7 @@ def _json_lines(path: str, schema: TableSchema) -> Iterable[pa.RecordBatch]:
 
 def _check_names(path: str, names: Iterable[str], schema: TableSchema, hint: str = "") -> None:
     for name in names:
-        if not schema.has_field(name):
+        if name != KIND_FIELD.name and not schema.has_field(name):
             raise UsageError(f"{path}: the table has no column {name!r}; its columns are {', '.join(schema.names)}{hint}")
 
 

@@ -35,26 +35,32 @@ def write(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="Parquet, CSV with a header, or JSON lines; by its extension.", show_default=False)
     ],
-    delete: Annotated[bool, typer.Option("--delete", help="Delete the rows with these primary keys instead.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the rows with these primary keys instead; as --kind -D.")] = False,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Kind of the rows: +I (default), -U, +U or -D. A column _VALUE_KIND gives each its own.")
+    ] = None,
 ) -> None:
     """Append rows from files, all in one snapshot. A row replaces the one with its key; columns that a file lacks are NULL."""
     from maintainer.api.row_files import read_rows
     from maintainer.errors import UsageError
     from maintainer.model.report import VERSION
 
+    if delete and kind not in (None, "-D"):
+        raise UsageError(f"--delete writes rows of kind -D, and --kind says {kind}: give one of them")
+    of_kind = "-D" if delete else kind or "+I"
     opened = call.open(table)
     schema, rows = opened.schema, 0
     with call.output.progress(f"writing to {table}") as advance, opened.writer() as writer:
         for file in files:
             for batch in read_rows(file, schema):
                 try:
-                    (writer.delete if delete else writer.write)(batch)
+                    writer.write(batch, of_kind)
                 except UsageError as error:
                     raise UsageError(f"{file}: {error}") from None
                 rows += batch.num_rows
                 advance(batch.nbytes)
         snapshot = writer.commit()
-    document = {"version": VERSION, "table": opened.name, "snapshot": snapshot, "rows": rows, "deleted": delete}
+    document = {"version": VERSION, "table": opened.name, "snapshot": snapshot, "rows": rows, "deleted": of_kind == "-D"}
     call.output.document("written", document)
 
 

@@ -323,6 +323,32 @@ class TableOptions(Mapping[str, str]):
         trigger = self.compaction_trigger
         return max(trigger, self.integer("lookup-compact.max-interval", 2 * trigger))
 
+    # writing
+
+    @cached_property
+    def rowkind_field(self) -> str | None:
+        """The column that says of which kind a row is."""
+        return self.text("rowkind.field") or None
+
+    @cached_property
+    def ignore_delete(self) -> bool:
+        """Whether -U and -D are dropped."""
+        return self.boolean("ignore-delete", False, "first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete")
+
+    @cached_property
+    def ignore_update_before(self) -> bool:
+        """Whether -U are dropped when they are written."""
+        return self.boolean("ignore-update-before", False)
+
+    @cached_property
+    def sequence_fields(self) -> tuple[str, ...]:
+        """The columns that order the records of a key, before their sequence numbers do."""
+        return tuple(name.strip() for name in self.text("sequence.field").split(",") if name.strip())
+
+    @cached_property
+    def sequence_descending(self) -> bool:
+        return self._one_of("sequence.field.sort-order", ("ascending", "descending")) == "descending"
+
     # manifests and commits
 
     @cached_property

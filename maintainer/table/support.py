@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from maintainer.table.store import TableStore
 
 ACTED_ON: Mapping[str, str] = {
+    "kinds of rows that are written": "rowkind.field ignore-update-before",
     "number and choice of buckets": "bucket bucket-key bucket-function.type",
     "keys, already taken into the schema itself": "primary-key partition",
     "deletion vectors": "deletion-vectors.enabled deletion-vectors.bitmap64",
     "names and directories of data files": (
         "data-file.prefix data-file.path-directory file.suffix.include.compression partition.default-name partition.legacy-name"
     ),
+    "changelog files": "changelog-file.*",
     "size and compression of data files": "target-file-size file.compression file.compression.per.level file.compression.zstd-level",
     "statistics of data files": (
         "metadata.stats-mode metadata.stats-mode.per.level metadata.stats-dense-store metadata.stats-keep-first-n-columns fields.*.stats-mode"
@@ -99,7 +101,7 @@ HARMLESS: Mapping[str, str] = {
         "partition.idle-* partition.mark-done* partition.end-input-to-done partition.time-interval partition.sink-strategy metastore.* hive.*"
     ),
     "details of what is off": (
-        "sequence.field.sort-order changelog-producer.row-deduplicate* changelog-producer.compaction-interval changelog-file.* "
+        "sequence.field.sort-order changelog-producer.row-deduplicate* changelog-producer.compaction-interval "
         "data-file.external-paths.specific-fs data-file.external-paths.weights file-index.in-manifest-threshold metadata.iceberg.* "
         "data-evolution.* row-tracking.partition-group-on-commit chain-table.* clustering.* blob.* blob-compaction.enabled blob-as-descriptor "
         "blob-view.resolve.enabled blob-write-null-on-* lock-* fields.*.map.shared-shredding.* variant.shredding.*"
@@ -142,12 +144,11 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
     )
     yield from refuse("records would have to be ordered by a column", "sequence.field", UNSET)
     yield from refuse("records would have to be ordered by their snapshot", "sequence.snapshot-ordering")
-    yield from refuse("the kind of a record would come from a column", "rowkind.field", UNSET)
     yield from refuse(
         "deletes would have to be dropped",
-        "ignore-delete ignore-update-before deduplicate.ignore-delete first-row.ignore-delete partial-update.ignore-delete",
+        "ignore-delete deduplicate.ignore-delete first-row.ignore-delete partial-update.ignore-delete",
     )
-    yield from refuse("no changelog is written yet", "changelog-producer", ["none"])
+    yield from refuse("compactions write no changelog yet", "changelog-producer", ["none", "input"])
     yield from refuse("expired records would have to be dropped", "record-level.expire-time record-level.time-field", UNSET)
     yield from refuse("file-level indexes are not written yet", "file-index.*", UNSET)
     yield from refuse("files without key columns are not written yet", "data-file.thin-mode")

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from maintainer.data.arrow_types import value_schema
@@ -67,6 +69,19 @@ def _as_batches(data: Any) -> Any:
         "rows must be Arrow data (a table, batches, a reader, a pandas or polars frame or anything with __arrow_c_stream__), "
         f"not {type(data).__name__}"
     )
+
+
+def mixed(batch: pa.RecordBatch, schema: TableSchema, retracts: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """The rows of a batch of which some, the retracts, are deletes."""
+    if not retracts.any():
+        return upserts(batch, schema)
+    if retracts.all():
+        return deletes(batch, schema)
+    added, taken = np.flatnonzero(~retracts), np.flatnonzero(retracts)
+    parts = pa.Table.from_batches([upserts(batch.take(pa.array(added)), schema), deletes(batch.take(pa.array(taken)), schema)])
+    places = np.empty(batch.num_rows, np.int64)
+    places[np.concatenate([added, taken])] = np.arange(batch.num_rows)
+    return parts.combine_chunks().take(pa.array(places)).combine_chunks().to_batches()[0]
 
 
 def upserts(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:

@@ -2,7 +2,8 @@
 
 Invariants of what one flush writes for a bucket:
 
-* keys ascend and are unique; of several rows of a key the last one that arrived is kept, a delete as `-D`;
+* keys ascend and are unique; of several rows of a key the newest is kept, by the table's sequence fields and then by arrival, with its kind;
+* with changelog-producer = input, all rows as they came are in changelog files beside them, ordered by key, sequence fields and arrival;
 * the sequence number of a row is the bucket's next number plus the row's place in its arrival order; the next number starts at the largest
   `_MAX_SEQUENCE_NUMBER` of the bucket's live files plus one (0 for an empty bucket), or at what this writer gave out before if that is larger;
   writers that fill a bucket at the same time therefore give out the same numbers, as Java's do. Of two rows of a key with one number an insert
@@ -25,9 +26,8 @@ import pyarrow as pa
 
 from maintainer.data.writer import DataFileWriter
 from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, Unsupported, UsageError
-from maintainer.merge.order import sort_groups
 from maintainer.model.commit import CommitMessage
-from maintainer.model.files import BucketKey, DataFileMeta, FileSource
+from maintainer.model.files import BucketKey, DataFileMeta, FileRole, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.snapshot import Snapshot
 from maintainer.table.state import TableState, load_latest
@@ -35,9 +35,9 @@ from maintainer.table.store import TableStore
 from maintainer.table.support import check_table
 from maintainer.write import rows
 from maintainer.write.bucketing import Group, group
+from maintainer.write.flush import Flush
+from maintainer.write.kinds import RETRACT_BIT, RowKinds
 
-INSERT, DELETE = 0, 3
-"""Values of `_VALUE_KIND` (spec 02 §2)."""
 FLUSH_BYTES = 256 << 20
 """Buffered rows are written out at this size, as Java's `write-buffer-size`."""
 MAX_SEQUENCE_PROPERTY = "sequence.generation.max-sequence-number"
@@ -57,7 +57,10 @@ class Writer:
         self._options = store.options(self._schema)
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
+        self._kinds = RowKinds(self._schema, self._options)
+        self._writes_changelog = self._options.changelog_producer == "input"
         self._new_files: dict[BucketKey, list[DataFileMeta]] = {}
+        self._changelog: dict[BucketKey, list[DataFileMeta]] = {}
         self._created: list[str] = []
         self._next_sequence: dict[BucketKey, int] = {}
         self._state: TableState | None = None
@@ -75,13 +78,24 @@ class Writer:
             self.commit()
             self._closed = True
 
-    def write(self, data: Any) -> None:
-        """Inserts rows, or replaces those with the same primary key."""
-        self._add(data, rows.upserts, INSERT)
+    def write(self, data: Any, kind: str = "+I") -> None:
+        """Rows that replace those with the same primary key; or records of another kind: -U, +U or -D, for all of them or, in a column
+        `_VALUE_KIND`, for each. What a table does with kinds says `maintainer.write.kinds`."""
+        self._check_open()
+        for batch in rows.batches(data):
+            batch, kinds = self._kinds.of(batch, kind)
+            kept = self._kinds.kept(kinds)
+            if not kept.all():
+                batch, kinds = batch.filter(pa.array(kept)), kinds[kept]
+            conformed = rows.mixed(batch, self._schema, (kinds & RETRACT_BIT) != 0)
+            self._buffer.append(conformed.append_column(KIND_FIELD.name, pa.array(kinds)))
+            self._buffered += conformed.nbytes
+            if self._buffered >= FLUSH_BYTES:
+                self._flush()
 
     def delete(self, keys: Any) -> None:
-        """Deletes the rows with these primary keys; other columns of the table may be there and are ignored."""
-        self._add(keys, rows.deletes, DELETE)
+        """Deletes the rows with these primary keys; other columns of the table may be there, and matter only to readers of a changelog."""
+        self.write(keys, "-D")
 
     def commit(self) -> int | None:
         """Makes everything visible that was written since the last commit; the snapshot's id, or None when there was nothing."""
@@ -110,16 +124,6 @@ class Writer:
         self._closed = True
         self._store.delete_abandoned(created)
 
-    def _add(self, data: Any, conform: Callable[..., pa.RecordBatch], kind: int) -> None:
-        self._check_open()
-        for batch in rows.batches(data):
-            conformed = conform(batch, self._schema)
-            kinds = pa.array(np.full(batch.num_rows, kind, dtype=np.int8))
-            self._buffer.append(conformed.append_column(KIND_FIELD.name, kinds))
-            self._buffered += conformed.nbytes
-            if self._buffered >= FLUSH_BYTES:
-                self._flush()
-
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError(f"{self._store.name}: this writer was closed; open another one")
@@ -128,6 +132,9 @@ class Writer:
         if not self._buffer:
             return
         table = pa.Table.from_batches(self._buffer).combine_chunks()  # or each `take` would copy all of it
+        if not table.num_rows:
+            self._buffer, self._buffered = [], 0
+            return
         self._buffer, self._buffered = [], 0
         state = self._current_state()
         for part in group(table, self._schema, self._options.bucket, self._options.bucket_function):
@@ -135,31 +142,26 @@ class Writer:
 
     def _write_bucket(self, table: pa.Table, part: Group, state: TableState | None) -> None:
         first = self._first_sequence(part.key, state)
-        keys = table.select(list(self._schema.trimmed_primary_keys)).take(part.rows)
-        order, starts = sort_groups(keys.columns, self._schema.key_types)
-        last_of_key = order[np.append(starts[1:], len(order)) - 1]
-        sequences = pa.array(first + last_of_key.astype(np.int64))
-        kept = table.take(part.rows[last_of_key])
-        kept = kept.add_column(kept.num_columns - 1, SEQUENCE_FIELD.name, sequences)
-        writer = DataFileWriter(
-            self._store.storage,
-            self._store.layout,
-            self._schema,
-            self._options,
-            part.key,
-            level=0,
-            source=FileSource.APPEND,
-        )
+        arrived = table.take(pa.array(part.rows))
+        sequences = pa.array(np.arange(first, first + len(part.rows)))
+        arrived = arrived.add_column(arrived.num_columns - 1, SEQUENCE_FIELD.name, sequences)
+        flush = Flush.of(arrived, self._schema, self._options.sequence_fields, self._options.sequence_descending)
+        if self._writes_changelog:
+            self._changelog.setdefault(part.key, []).extend(self._write_files(part.key, flush.changes(), FileRole.CHANGELOG))
+        self._new_files.setdefault(part.key, []).extend(self._write_files(part.key, flush.merged(), FileRole.DATA))
+        self._next_sequence[part.key] = first + len(part.rows)
+
+    def _write_files(self, key: BucketKey, rows: pa.Table, role: FileRole) -> Sequence[DataFileMeta]:
+        store = self._store
+        writer = DataFileWriter(store.storage, store.layout, self._schema, self._options, key, level=0, source=FileSource.APPEND, role=role)
         try:
-            writer.write(kept)
-            files = writer.close()
+            writer.write(rows)
+            return writer.close()
         except BaseException:
             writer.abort()
             raise
         finally:
             self._created.extend(writer.created)
-        self._new_files.setdefault(part.key, []).extend(files)
-        self._next_sequence[part.key] = first + len(part.rows)
 
     def _current_state(self) -> TableState | None:
         """The table as of now; asked once for each commit, so that numbers follow those of other writers."""
@@ -189,10 +191,13 @@ class Writer:
 
     def _messages(self) -> list[CommitMessage]:
         return [
-            CommitMessage(key.partition, key.bucket, self._options.bucket, new_files=tuple(files)) for key, files in self._new_files.items()
+            CommitMessage(
+                key.partition, key.bucket, self._options.bucket, new_files=tuple(files), changelog_files=tuple(self._changelog.get(key, ()))
+            )
+            for key, files in self._new_files.items()
         ]
 
     def _forget(self) -> None:
         self._buffer, self._buffered = [], 0
-        self._new_files, self._created = {}, []
+        self._new_files, self._changelog, self._created = {}, {}, []
         self._state_is_current = False
