@@ -1,8 +1,8 @@
 """Rows in files: Parquet, CSV with a header line, or JSON lines as `maintainer query --json` writes them; a batch at a time.
 
-Columns are named as in the table, and `_VALUE_KIND` holds the kind of each row (+I, -U, +U, -D); one that is missing is left to the writer, which takes its default value or NULL. Values of CSV and JSON
-take the form of DESIGN §5 (`maintainer.data.values`): dates as YYYY-MM-DD, bytes as base64 in JSON and as plain text in CSV, maps as lists of
-[key, value]. An empty CSV field is NULL, unless it is quoted.
+Columns are named as in the table, and `_VALUE_KIND` holds the kind of each row (+I, -U, +U, -D); one that is missing is left to the writer,
+which takes its default value or NULL. Values of CSV and JSON take the form of DESIGN §5 (`maintainer.data.values`): dates as YYYY-MM-DD, bytes
+as base64 in JSON and as plain text in CSV, maps as lists of [key, value]. An empty CSV field is NULL, unless it is quoted.
 """
 
 from __future__ import annotations
