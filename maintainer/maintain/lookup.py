@@ -3,12 +3,11 @@
 Invariant (spec 04 §7.2): among the files of level ≥ 1 of a bucket, after applying deletion vectors, every key has at most one live row. A
 compaction that writes a new version of a key below the level of the old one keeps it by marking the old one's physical position:
 
-    levels     output + 1, …, highest, as they were before the compaction; the first live hit is marked, and the search for this key ends
+    levels     output + 1, …, highest, as they were before the compaction; the first live hit is the one, and the search for this key ends
     position   counted over all physical rows of the file, deleted ones included
-    dead rows  do not exist: a hit that the deletion vector already names is no hit (spec 04 §14.1)
+    dead rows  do not exist: a hit that the deletion vector already names, or that has expired, is no hit (spec 04 §14.1, §10)
 
-Only key columns are read, and of those only the row groups that may hold one of the keys. Keys come in ascending order, so every file is walked
-once, from front to back, with one batch of its keys in memory.
+Keys come in ascending order, call after call. How a file is walked through is said in `maintainer.maintain.lookup_file`.
 """
 
 from __future__ import annotations
@@ -16,25 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from pyroaring import BitMap64
 
+from maintainer.data.key_cache import KeyCache
 from maintainer.data.reader import DataFile
-from maintainer.errors import CorruptFile
-from maintainer.format import binary_row
-from maintainer.merge import order
+from maintainer.maintain.lookup_file import Comparable, LookupFile, Walk
 from maintainer.merge.order import Int64s, Keys
-from maintainer.merge.stream import key_batch_rows
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
 
-Comparable = tuple[Any, ...]
-"""A key, or its first column, in the form in which keys compare (`maintainer.merge.order`)."""
-
-BATCH_ROWS = 64 * 1024
 _NONE: Int64s = np.empty(0, dtype=np.int64)
 
 
@@ -82,8 +76,37 @@ class DeletionVectors:
         return np.isin(positions, np.asarray(deleted.to_array(), dtype=np.int64), assume_unique=True)
 
 
-class PositionLookup:
-    """Marks the live older versions of keys in the files of some levels; a context manager that closes them."""
+class RowFilter(Protocol):
+    """Rows that exist as far as a lookup is concerned, for example those that have not expired."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """What the filter has to see of a row."""
+
+    def keeps(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """For each row whether it exists."""
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The live older versions of some keys, in the order of the keys."""
+
+    indices: Int64s
+    """Which of the keys."""
+    levels: npt.NDArray[np.int8]
+    files: npt.NDArray[np.object_]
+    """Names."""
+    positions: Int64s
+    """Physical, in the file."""
+    rows: pa.Table | None
+    """The columns that were asked for; None: only positions were."""
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Lookup:
+    """Finds the live older versions of keys in the files of some levels; a context manager that closes them."""
 
     def __init__(
         self,
@@ -92,152 +115,109 @@ class PositionLookup:
         deletions: DeletionVectors,
         key_names: Sequence[str],
         key_types: Sequence[DataType],
+        columns: Sequence[str] = (),
+        keep: RowFilter | None = None,
+        cache: KeyCache | None = None,
+        place: str = "",
     ) -> None:
-        """`levels`: the files of the levels above the output level, lowest level first, files of a level in key order."""
-        self.levels = [[_LookupFile(meta, open_file, tuple(key_names), tuple(key_types)) for meta in files] for files in levels]
+        """`levels`: the files of the levels above the output level, lowest level first, files of a level in key order. `columns`: what is
+        wanted of a hit beside its place. `place` is the URI of the bucket, by which `cache` knows the files."""
         self.deletions = deletions
-        self.last: Comparable = ()
+        self.columns = tuple(columns)
+        self.keep = keep
+        self._read = tuple(dict.fromkeys((*columns, *(keep.columns if keep else ()))))
+        self._last: Comparable = ()
+        walk = Walk(open_file, tuple(key_names), tuple(key_types), self._read, cache, place)
+        self._levels = [[LookupFile(meta, walk) for meta in files] for files in levels]
 
-    def __enter__(self) -> PositionLookup:
+    def __enter__(self) -> Lookup:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for files in self.levels:
-            for file in files:
-                file.release()
+        for file in self._files:
+            file.release(complete=error is None)
 
-    def mark(self, keys: Keys) -> int:
-        """Delete the newest live older version of each of these keys; how many there were. All keys of all calls ascend."""
+    @property
+    def _files(self) -> Iterator[LookupFile]:
+        return (file for files in self._levels for file in files)
+
+    @property
+    def bytes_read(self) -> int:
+        """About what was read of data files so far; what came from the cache does not count."""
+        return sum(file.bytes_read for file in self._files)
+
+    @property
+    def row_bytes(self) -> float:
+        """About what a hit takes in memory, at most."""
+        return max((file.row_bytes for file in self._files), default=0.0) if self._read else 0.0
+
+    def find(self, keys: Keys, mark: bool = False) -> Hits:
+        """The newest live older version of each of these keys that has one; all keys of all calls ascend. `mark`: it is deleted."""
         if len(keys):
-            if not self.last < keys.at(0):
+            if not self._last < keys.at(0):
                 raise ValueError("keys to look up must ascend from call to call")
-            self.last = keys.at(len(keys) - 1)
-        marked = 0
-        for files in self.levels:
-            if not len(keys):
-                break
-            found = np.zeros(len(keys), dtype=bool)
-            for file in files:
+            self._last = keys.at(len(keys) - 1)
+        asked = np.arange(len(keys))
+        found: list[_Found] = []
+        for files in self._levels:
+            missing = np.ones(len(keys), dtype=bool)
+            for file in files if len(keys) else ():
                 start, stop = file.span(keys)
                 if start < stop:
-                    positions, indices = file.find(keys.slice(start, stop))
-                    alive = ~self.deletions.dead(file.meta.file_name, positions)
-                    marked += self.deletions.mark(file.meta.file_name, positions[alive])
-                    found[indices[alive] + start] = True
+                    hits = self._find_in(file, keys.slice(start, stop), mark)
+                    missing[hits.indices + start] = False
+                    found.append(_Found(file.meta, asked[hits.indices + start], hits.positions, hits.rows))
                 if stop < len(keys):
                     file.release()
-            if found.any():
-                keys = keys.take(~found)
-        return marked
+            if not missing.all():
+                keys, asked = keys.take(missing), asked[missing]
+        return self._hits([one for one in found if len(one.indices)])
+
+    def mark(self, keys: Keys) -> int:
+        """Delete the newest live older version of each of these keys; how many there were."""
+        return len(self.find(keys, mark=True))
+
+    def _find_in(self, file: LookupFile, keys: Keys, mark: bool) -> _Found:
+        name = file.meta.file_name
+        positions, indices = file.find(keys)
+        alive = ~self.deletions.dead(name, positions)
+        positions, indices = positions[alive], indices[alive]
+        rows = file.rows(positions) if self._read and len(positions) else None
+        if rows is not None and self.keep is not None:
+            kept = self.keep.keeps(rows)
+            positions, indices, rows = positions[kept], indices[kept], rows.filter(pa.array(kept))
+        if mark:
+            self.deletions.mark(name, positions)
+        return _Found(file.meta, indices, positions, None if rows is None else rows.select(self.columns))
+
+    def _hits(self, found: Sequence[_Found]) -> Hits:
+        if not found:
+            return Hits(_NONE, np.empty(0, np.int8), np.empty(0, object), _NONE, None)
+        indices = np.concatenate([one.indices for one in found])
+        ordered = indices.argsort(kind="stable")
+        sizes = [len(one.indices) for one in found]
+        rows = None
+        if self.columns:
+            rows = pa.concat_tables([one.rows for one in found])
+            if len(found) > 1 and (ordered[1:] < ordered[:-1]).any():
+                rows = rows.take(pa.array(ordered))
+        return Hits(
+            indices[ordered],
+            np.repeat(np.array([one.meta.level for one in found], np.int8), sizes)[ordered],
+            np.repeat(np.array([one.meta.file_name for one in found], object), sizes)[ordered],
+            np.concatenate([one.positions for one in found])[ordered],
+            rows,
+        )
 
 
-class _LookupFile:
-    """One file of a higher level, read once from front to back, and only where a key may be.
+@dataclass(frozen=True)
+class _Found:
+    """What one file has of some keys, in their order."""
 
-    `batch` holds rows that the next keys may be in: the position of the first, and the keys of all.
-    """
-
-    def __init__(
-        self,
-        meta: DataFileMeta,
-        open_file: Callable[[DataFileMeta], DataFile],
-        key_names: tuple[str, ...],
-        key_types: tuple[DataType, ...],
-    ) -> None:
-        self.meta = meta
-        self.open_file = open_file
-        self.key_names = key_names
-        self.key_types = key_types
-        self.smallest = order.comparable(binary_row.deserialize(meta.min_key, key_types), key_types)
-        self.largest = order.comparable(binary_row.deserialize(meta.max_key, key_types), key_types)
-        self.file: DataFile | None = None
-        self.bounds: list[tuple[Comparable, Comparable] | None] = []
-        self.next_group = 0
-        self.batches: Iterator[tuple[int, Keys]] = iter(())
-        self.batch: tuple[int, Keys] | None = None
-        self.last: Comparable = ()
-
-    def span(self, keys: Keys) -> tuple[int, int]:
-        """Which keys lie between the smallest and the largest key of the file."""
-        start = keys.search(self.smallest, "left")
-        return start, max(start, keys.search(self.largest, "right"))
-
-    def find(self, keys: Keys) -> tuple[Int64s, Int64s]:
-        """Physical positions of the keys that are in the file, ascending, and their indices in `keys`."""
-        if self.file is None:
-            self.file = self.open_file(self.meta)
-            self.bounds = self._bounds(self.file)
-        positions, indices = [_NONE], [_NONE]
-        start, end = 0, keys.at(len(keys) - 1)
-        while start < len(keys) and (batch := self._reach(self.file, keys.at(start), end)) is not None:
-            first, here = batch
-            stop = keys.search(here.at(len(here) - 1), "right")
-            rows, found = match(here, keys.slice(start, stop))
-            positions.append(rows + first)
-            indices.append(found + start)
-            start = stop
-        return np.concatenate(positions), np.concatenate(indices)
-
-    def release(self) -> None:
-        """Let go of the file: no later key is in it."""
-        if self.file is not None:
-            self.file.close()
-        self.file = self.batch = None
-        self.batches = iter(())
-
-    def _reach(self, file: DataFile, key: Comparable, end: Comparable) -> tuple[int, Keys] | None:
-        """Read on to the batch that `key` is in if it is anywhere; None when all that follows is larger than `end`."""
-        while self.batch is None or self.last < key:
-            self.batch = next(self.batches, None)
-            if self.batch is None:
-                group = self._next_group(key)
-                bound = self.bounds[group] if group < len(self.bounds) else None
-                if group == len(self.bounds) or (bound is not None and bound[0] > end[: len(bound[0])]):
-                    return None
-                self.batches = self._read(file, group)
-                self.next_group = group + 1
-            else:
-                self.last = self.batch[1].at(len(self.batch[1]) - 1)
-        return self.batch
-
-    def _next_group(self, key: Comparable) -> int:
-        """The next row group that may hold `key` or larger ones, by the bounds of the first key column."""
-        group = self.next_group
-        while group < len(self.bounds) and (bound := self.bounds[group]) is not None and bound[1] < key[: len(bound[1])]:
-            group += 1
-        return group
-
-    def _bounds(self, file: DataFile) -> list[tuple[Comparable, Comparable] | None]:
-        """Smallest and largest value of the first key column per row group; None where they are unknown."""
-        types = self.key_types[:1]
-        return [
-            None if bound is None else (order.comparable(bound[:1], types), order.comparable(bound[1:], types))
-            for bound in file.group_bounds(self.key_names[0])
-        ]
-
-    def _read(self, file: DataFile, group: int) -> Iterator[tuple[int, Keys]]:
-        last = self.last
-        for first, batch in file.batches(self.key_names, key_batch_rows(self.meta, BATCH_ROWS), [group]):
-            keys = Keys.of([batch.column(name) for name in self.key_names], self.key_types)
-            if not (last < keys.at(0) and keys.ascending()):
-                raise CorruptFile(f"a file of level {self.meta.level} is not in key order", path=self.meta.file_name)
-            last = keys.at(len(keys) - 1)
-            yield first, keys
+    meta: DataFileMeta
+    indices: Int64s
+    positions: Int64s
+    rows: pa.Table | None
 
 
-def match(left: Keys, right: Keys) -> tuple[Int64s, Int64s]:
-    """Indices of the rows with equal keys in two ascending sequences of distinct keys."""
-    if len(left.columns) == 1 and isinstance(left.columns[0], np.ndarray):
-        return _match_words(left.columns[0], right.columns[0])
-    rows = len(left)
-    ordered, starts = Keys.concat([left, right]).sort()
-    pairs = starts[np.flatnonzero(np.diff(np.append(starts, len(ordered))) == 2)]
-    return ordered[pairs], ordered[pairs + 1] - rows
-
-
-def _match_words(left: Int64s, right: Int64s) -> tuple[Int64s, Int64s]:
-    if not len(left):
-        return _NONE, _NONE
-    at = np.minimum(np.searchsorted(left, right), len(left) - 1)
-    hits = np.flatnonzero(left[at] == right)
-    return at[hits], hits
+PositionLookup = Lookup

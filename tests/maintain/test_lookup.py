@@ -17,7 +17,8 @@ from maintainer.data import writer
 from maintainer.data.reader import DataFile, open_data_file
 from maintainer.data.values import to_arrow_array
 from maintainer.errors import CorruptFile
-from maintainer.maintain.lookup import DeletionVectors, PositionLookup, match
+from maintainer.maintain.lookup import DeletionVectors, Lookup
+from maintainer.merge.matching import match
 from maintainer.merge.order import Keys
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
@@ -72,8 +73,8 @@ class Bucket:
         self.opened.append(file)
         return file
 
-    def lookup(self, levels: list[list[DataFileMeta]], deletions: DeletionVectors) -> PositionLookup:
-        return PositionLookup(levels, self.open, deletions, self.schema.trimmed_primary_keys, self.types)
+    def lookup(self, levels: list[list[DataFileMeta]], deletions: DeletionVectors) -> Lookup:
+        return Lookup(levels, self.open, deletions, self.schema.trimmed_primary_keys, self.types)
 
 
 def key_of(kind: str, number: int) -> Key:
@@ -127,7 +128,7 @@ def test_marks_are_those_of_a_plain_model(kind: str, data: st.DataObject, tmp_pa
     expected = {name: set(deletions.vectors.get(name, ())) for name, _ in model}
     count = 0
     with pytest.MonkeyPatch.context() as patch, bucket.lookup(metas, deletions) as lookup:
-        patch.setattr("maintainer.maintain.lookup.BATCH_ROWS", 3)
+        patch.setattr("maintainer.maintain.lookup_file.BATCH_ROWS", 3)
         for window in windows:
             wanted = 0
             for number in window:
