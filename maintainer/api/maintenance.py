@@ -27,9 +27,11 @@ from maintainer.index import groups
 from maintainer.index.groups import Sources
 from maintainer.maintain.execute import Progress
 from maintainer.maintain.plan import PlanRequest, plan_table
+from maintainer.maintain.unmarked import schemas_without_vectors
 from maintainer.model.files import BucketKey
 from maintainer.model.schema import TableSchema
-from maintainer.model.work import Plan
+from maintainer.model.work import PickMemory, Plan
+from maintainer.storage.layout import Layout
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
@@ -61,6 +63,10 @@ class Known:
     state: TableState | None = None
     failed: dict[Group, Failed] = field(default_factory=dict)
     """Groups that could not be built."""
+    memories: dict[BucketKey, PickMemory] = field(default_factory=dict)
+    """What picking remembers of the buckets, where the table's options make it remember anything."""
+    held: dict[BucketKey, str] = field(default_factory=dict)
+    """Buckets for which nothing is done, and why, as was told already."""
 
     def quarantined(self, state: TableState | None, schema: TableSchema) -> frozenset[Group]:
         """Groups that are not tried again yet: nothing that they depend on has changed, and it is not long ago. The others are forgotten."""
@@ -107,6 +113,7 @@ def run_pass(
     spill: Spill | None = None,
     rewrite_append_bytes: int | None = None,
     known: Known | None = None,
+    patient: bool = False,
 ) -> PassReport:
     """Bring a table into shape, and say what was done; errors are raised, after what was finished before them was committed.
 
@@ -115,7 +122,9 @@ def run_pass(
     `rewrite_append_bytes` limits what is rewritten of those that are there already. Without `repeat` one round is enough (conflicts are still
     replanned). `memory` is a budget in bytes, and what does not fit goes to `spill`. Finished buckets wait for others at most
     `commit_interval` seconds (default: the table's option). `stop` may be set at any time: what is finished is committed, the rest is dropped,
-    and the reason of the report is "stopped". `known` is for passes over the same table again and again.
+    and the reason of the report is "stopped". `known` is for passes over the same table again and again, and `patient` says that they will
+    come: what `lookup-compact = gentle` and `full-compaction.delta-commits` put off is put off, to any other pass its time is now (a pass
+    without `repeat` does not ask for commits: it makes the pick that it was told to).
 
     The callbacks are called from several threads. `on_event` gets what is logged, and `pass.progress` each half second. The last event is
     `pass.finished`; after an error its outcome is `failed`, and it says what was committed before.
@@ -128,6 +137,8 @@ def run_pass(
         index_only=index_only,
         columns=None if columns is None else tuple(columns),
         force=force,
+        patient=patient,
+        by_commits=repeat,
     )
     this = _Pass(store, request, repeat, on_event, known or Known())
     return this.run(
@@ -146,7 +157,7 @@ def run_pass(
 def plan_pass(store: TableStore, request: PlanRequest) -> Plan:
     """What a pass would do now; nothing is read but metadata."""
     schema, state = _load(store, None)
-    return plan_table(state, store.name, schema, _with_options(request, schema))
+    return plan_table(state, store.name, schema, _with_state(request, store, schema, state))
 
 
 def default_memory() -> int:
@@ -198,7 +209,7 @@ class _Pass:
             if not plan.work:
                 return self._ended(plan.idle_reason)
             steps = account.steps
-            conflicts = Round(self.store, schema, plan, committer, account, self.advance, terms).run()
+            conflicts = Round(self.store, schema, plan, committer, account, self.advance, terms, self.known.memories).run()
             if terms.stop.is_set():
                 return self._ended(early=STOPPED)
             progressed = account.steps > steps
@@ -225,12 +236,14 @@ class _Pass:
         self.known.have_failed(account.failures, state, schema)
         request = replace(
             self.request,
-            now=int(time.time() * 1000),
+            memories=self.known.memories,
             settled=account.settled,
             quarantined=quarantined | frozenset(account.failures),
             rewrite_append_bytes=None if most is None else max(0, most - account.rewritten_append_bytes),
         )
-        plan = plan_table(state, self.store.name, schema, _with_options(request, schema))
+        plan = plan_table(state, self.store.name, schema, _with_state(request, self.store, schema, state))
+        self.known.memories = {**self.known.memories, **plan.memories}
+        self._tell_held(plan, schema)
         self.advance.planned(plan.work)
         self.event(
             "pass.planned",
@@ -241,6 +254,14 @@ class _Pass:
             idle_reason=plan.idle_reason,
         )
         return plan
+
+    def _tell_held(self, plan: Plan, schema: TableSchema) -> None:
+        """What is not done in some buckets, once."""
+        layout = Layout.of(schema)
+        for key, reason in plan.held.items():
+            if self.known.held.get(key) != reason:
+                self.event("pass.held", urgent=True, partition=layout.partition_directory(key.partition), bucket=key.bucket, reason=reason)
+        self.known.held = dict(plan.held)
 
     def event(self, name: str, urgent: bool = False, **fields: Any) -> None:
         (log.warning if urgent else log.info)(name, **{"table": self.store.name, **fields})
@@ -272,5 +293,12 @@ def _load(store: TableStore, previous: TableState | None) -> tuple[TableSchema, 
     return schema, state
 
 
-def _with_options(request: PlanRequest, schema: TableSchema) -> PlanRequest:
-    return replace(request, rewrite_append=request.rewrite_append and TableOptions.of(schema).rewrite_append)
+def _with_state(request: PlanRequest, store: TableStore, schema: TableSchema, state: TableState | None) -> PlanRequest:
+    """The request at this time, for a table with these options, and with what its files' schemas say."""
+    schemas = [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)]
+    return replace(
+        request,
+        now=int(time.time() * 1000),
+        rewrite_append=request.rewrite_append and TableOptions.of(schema).rewrite_append,
+        without_vectors=schemas_without_vectors(schemas),
+    )

@@ -33,7 +33,7 @@ from maintainer.maintain.execute import Progress, execute
 from maintainer.maintain.reclaim.abort import abort, abort_all
 from maintainer.model.files import BucketKey
 from maintainer.model.schema import TableSchema
-from maintainer.model.work import Plan, Result, Work, WorkKind
+from maintainer.model.work import PickMemory, Plan, Result, Work, WorkKind
 from maintainer.storage.layout import Layout
 from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
@@ -66,8 +66,17 @@ class Round:
     """The work of one plan under way."""
 
     def __init__(
-        self, store: TableStore, schema: TableSchema, plan: Plan, committer: Committer, account: Account, advance: Advance, terms: Terms
+        self,
+        store: TableStore,
+        schema: TableSchema,
+        plan: Plan,
+        committer: Committer,
+        account: Account,
+        advance: Advance,
+        terms: Terms,
+        memories: dict[BucketKey, PickMemory],
     ) -> None:
+        """`memories` gets what picking remembers of the buckets that were committed."""
         self.store = store
         self.schema = schema
         self.plan = plan
@@ -75,6 +84,7 @@ class Round:
         self.account = account
         self.advance = advance
         self.terms = terms
+        self.memories = memories
         self._interval = store.options(schema).commit_interval if terms.commit_interval is None else terms.commit_interval
         self._layout = Layout.of(schema)  # that of the store is another one when another table was made in this place
         self._latest: TableState | None = None
@@ -213,6 +223,8 @@ class Round:
             self._conflict(key, reason)
         for result in group:
             if result.message.bucket_key not in outcome.conflicts:
+                if result.memory is not None and result.memory != PickMemory():
+                    self.memories[result.message.bucket_key] = result.memory
                 for failure in result.failures:
                     self.terms.event("pass.index-failed", urgent=True, **self._place(result.message.bucket_key), **failure.to_dict())
 

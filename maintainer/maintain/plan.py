@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from maintainer.errors import CorruptFile, CorruptTable, UsageError
 from maintainer.index import groups
@@ -123,8 +123,7 @@ class _Planner:
         self.request = request
         self.table_options = TableOptions.of(schema)
         self.options = CompactionOptions.of(self.table_options, gentle=request.patient)
-        zone = self.table_options.get("read.time-zone")
-        self.clock = clock_at(request.now, None if zone is None else ZoneInfo(zone.strip()))
+        self.clock = clock_at(request.now, _zone(self.table_options))
         self.delta_commits = self.table_options.full_compaction_delta_commits if request.by_commits else None
         self.remembers = self.options.optimization_interval is not None
         if request.patient:
@@ -371,6 +370,15 @@ def _expected(
         source = FileSource.COMPACT
         files.append(replace(rewritten[0], file_name="new", level=unit.output_level, file_source=source, row_count=rows, file_size=size))
     return replace(bucket, files=tuple(files))
+
+
+def _zone(options: TableOptions) -> ZoneInfo | None:
+    """Where off-peak hours are meant; None: where this machine is, as in Java."""
+    name = options.text("read.time-zone")
+    try:
+        return ZoneInfo(name) if name else None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise UsageError(f"option read.time-zone = {name!r}: there is no such time zone") from None
 
 
 def _groups_reason(built: int, replaced: int, orphans: int, forced: bool) -> str:

@@ -252,6 +252,7 @@ class Follower:
                     spill=self._workshop.spill,
                     rewrite_append_bytes=allowed,
                     known=self._known,
+                    patient=True,
                     progress=lambda work, size: self._alive(),
                     on_event=self._on_event,
                 )

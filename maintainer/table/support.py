@@ -41,7 +41,9 @@ ACTED_ON: Mapping[str, str] = {
     ),
     "choice of files to compact": (
         "num-levels num-sorted-run.compaction-trigger compaction.max-size-amplification-percent compaction.size-ratio "
-        "compaction.small-file-ratio"
+        "compaction.small-file-ratio compaction.optimization-interval compaction.total-size-threshold compaction.incremental-size-threshold "
+        "compaction.offpeak-ratio compaction.offpeak.start.hour compaction.offpeak.end.hour compaction.force-up-level-0 force-lookup "
+        "lookup-compact lookup-compact.max-interval full-compaction.delta-commits"
     ),
     "manifests": "manifest.compression manifest.target-file-size manifest.full-compaction-threshold-size manifest.merge-min-count",
     "commits": (
@@ -86,13 +88,12 @@ HARMLESS: Mapping[str, str] = {
         "write.use-v2-write write.hive-style-dynamic-partition.enabled write.data-evolution.* async-file-write local-* page-size sort-* "
         "spill-* num-sorted-run.stop-trigger commit.force-compact commit.force-create-snapshot commit.discard-duplicate-files "
         "snapshot.ignore-empty-commit bucket-append-ordered dynamic-partition-overwrite overwrite-upgrade cross-partition-upsert.* "
-        "delete.force-produce-changelog end-input.* precommit-compact changelog.precommit-compact* full-compaction.delta-commits "
+        "delete.force-produce-changelog end-input.* precommit-compact changelog.precommit-compact* "
         "visibility-callback.* file-operation.thread-num delete-file.thread-num zorder.* orc.write.batch-size "
         "compaction.bucket-distribution-strategy compaction.skip-expired-partitions unaware-bucket.*"
     ),
     "choices that compaction of a deletion-vector table makes anyway": (
-        "force-lookup lookup-compact lookup-compact.max-interval lookup-wait changelog-producer.lookup-wait compaction.force-up-level-0 "
-        "deletion-vector.index-file.target-size"
+        "lookup-wait changelog-producer.lookup-wait deletion-vector.index-file.target-size"
     ),
     "how Java's format writers lay out a file; any layout reads the same": "file.block-size parquet.* orc.* avro.* target-file-row-num",
     "order and statistics inside manifests": "manifest-sort.* manifest.delete-file-drop-stats manifest.merge-optimize.enabled",
@@ -161,13 +162,6 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
     yield from refuse("data files would have to go elsewhere", "data-file.external-paths.strategy", ["none"])
     yield from refuse("null keys are not merged yet", "primary-key.nullable")
     yield from refuse("level 0 would have to be merged while reading", "deletion-vectors.merge-on-read", reading=True)
-    yield from refuse(
-        "compactions of this kind are not picked yet",
-        "compaction.optimization-interval compaction.total-size-threshold compaction.incremental-size-threshold",
-        UNSET,
-    )
-    yield from refuse("the off-peak ratio is not applied yet", "compaction.offpeak-ratio", ["0"])
-    yield from refuse("the off-peak ratio is not applied yet", "compaction.offpeak.start.hour compaction.offpeak.end.hour", ["-1"])
     yield from refuse("it is not acted on yet", "compaction.force-rewrite-all-files")
     yield from refuse(
         "indexes of this family are not maintained yet",
