@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from maintainer.data import writer
+from maintainer.data.key_cache import KeyCache
 from maintainer.data.reader import DataFile, open_data_file
 from maintainer.data.values import to_arrow_array
 from maintainer.errors import CorruptFile
@@ -73,8 +74,8 @@ class Bucket:
         self.opened.append(file)
         return file
 
-    def lookup(self, levels: list[list[DataFileMeta]], deletions: DeletionVectors) -> Lookup:
-        return Lookup(levels, self.open, deletions, self.schema.trimmed_primary_keys, self.types)
+    def lookup(self, levels: list[list[DataFileMeta]], deletions: DeletionVectors, *more: Any) -> Lookup:
+        return Lookup(levels, self.open, deletions, self.schema.trimmed_primary_keys, self.types, *more)
 
 
 def key_of(kind: str, number: int) -> Key:
@@ -144,15 +145,63 @@ def test_marks_are_those_of_a_plain_model(kind: str, data: st.DataObject, tmp_pa
     assert all(file._source.closed for file in bucket.opened)
 
 
-@given(st.sets(st.integers(-5, 40)), st.sets(st.integers(-5, 40)), st.booleans())
-def test_match_is_the_intersection(left: set[int], right: set[int], as_text: bool) -> None:
-    kind, arrow = ("STRING", pa.string()) if as_text else ("INT", pa.int32())
-    values = [
-        sorted((f"{number:+04d}" if as_text else number for number in numbers), key=lambda value: order_keys([value]))
-        for numbers in (left, right)
-    ]
-    keys = [Keys.of([pa.array(side, arrow)], builders.types(kind)) for side in values]
-    here, there = match(*keys)
+@pytest.mark.parametrize("kind", KEY_COLUMNS)
+@settings(max_examples=share("lookup of rows", short=20, long=500))
+@given(data=st.data())
+def test_hits_are_those_of_a_plain_model(kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    numbers = st.lists(st.integers(0, 199), unique=True, max_size=60).map(sorted)
+    levels = [split(level) for level in data.draw(st.lists(numbers, max_size=3))]
+    dead = data.draw(st.lists(st.integers(0, 59), max_size=20))
+    expired = data.draw(st.sets(st.integers(0, 59), max_size=20))
+    passes = data.draw(st.lists(st.tuples(numbers, st.integers(1, 40)), min_size=2, max_size=3))
+    directory = tmp_path_factory.mktemp("lookup")
+    bucket = Bucket(directory, KEY_COLUMNS[kind])
+    with pytest.MonkeyPatch.context() as patch:
+        small_row_groups(patch, 7)
+        metas = [[meta for keys in level for meta in bucket.file([key_of(kind, n) for n in keys], 1 + at)] for at, level in enumerate(levels)]
+    deletions = DeletionVectors({meta.file_name: BitMap64(dead) for files in metas for meta in files} if dead else {})
+    cache = data.draw(st.sampled_from([None, KeyCache(str(directory / "cache"))]))
+    for numbers_of_pass, size in passes:
+        with pytest.MonkeyPatch.context() as patch, bucket.lookup(metas, deletions, [SEQUENCE_FIELD.name], Unexpired(expired), cache) as lookup:
+            patch.setattr("maintainer.maintain.lookup_file.BATCH_ROWS", 3)
+            for start in range(0, len(numbers_of_pass), size):
+                window = numbers_of_pass[start : start + size]
+                expected = []
+                for index, number in enumerate(window):
+                    for files, parts in zip(metas, levels, strict=True):
+                        places = [(meta, part.index(number)) for meta, part in zip(files, parts, strict=True) if number in part]
+                        found = [(meta, at) for meta, at in places if at not in dead and at not in expired]
+                        if found:
+                            expected.append((index, found[0][0].level, found[0][0].file_name, found[0][1]))
+                            break
+                hits = lookup.find(bucket.keys([key_of(kind, number) for number in window]))
+                assert list(zip(hits.indices, hits.levels, hits.files, hits.positions, strict=True)) == expected
+                rows = [] if hits.rows is None else hits.rows.column(SEQUENCE_FIELD.name).to_pylist()
+                assert rows == [position for _, _, _, position in expected]
+    assert not deletions.modified
+    assert all(file._source.closed for file in bucket.opened)
+
+
+class Unexpired:
+    """Leaves out rows by their sequence number, which is their position."""
+
+    columns = (SEQUENCE_FIELD.name,)
+
+    def __init__(self, expired: set[int]) -> None:
+        self.expired = list(expired)
+
+    def keeps(self, rows: pa.Table) -> np.ndarray:
+        return ~np.isin(rows.column(SEQUENCE_FIELD.name).to_numpy(), self.expired)
+
+
+@given(st.sets(st.integers(-5, 40)), st.sets(st.integers(-5, 40)), st.sampled_from(["int", "text", "composite"]), st.integers(1, 99))
+def test_match_is_the_intersection(left: set[int], right: set[int], kind: str, few: int) -> None:
+    types = builders.types(*KEY_COLUMNS[kind].values())
+    values = [sorted((key_of(kind, number) for number in numbers), key=order_keys) for numbers in (left, right)]
+    keys = [Keys.of([to_arrow_array([key[i] for key in side], one) for i, one in enumerate(types)], types) for side in values]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("maintainer.merge.matching._FEW", few)
+        here, there = match(*keys)
     assert [values[0][row] for row in here] == [values[1][row] for row in there] == [value for value in values[0] if value in set(values[1])]
 
 
@@ -173,6 +222,73 @@ def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatc
         assert lookup.mark(bucket.keys([(351,), (999,)])) == 2
         assert lookup.mark(bucket.keys([(2000,)])) == 0
     assert read == [0, 3, 9]
+
+
+def test_constant_first_columns_leave_the_next_one_to_tell_row_groups_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = Bucket(tmp_path, KEY_COLUMNS["composite"])
+    small_row_groups(monkeypatch, 10)
+    metas = bucket.file([(7, f"{number:03d}") for number in range(95)] + [(8, f"{number:03d}") for number in range(25)], 5)
+    with bucket.lookup([metas], DeletionVectors()) as lookup:
+        assert list(lookup.find(bucket.keys([(7, "005"), (7, "058"), (7, "0585"), (8, "024")])).positions) == [5, 58, 119]
+        assert lookup.bytes_read <= metas[0].file_size / 3
+
+
+def test_rows_of_a_file_are_read_once_whatever_the_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
+    metas = bucket.file([(number,) for number in range(1000)], 5)
+    read: list[int] = []
+    original = DataFile.batches
+
+    def counting(self: DataFile, columns: Any, *more: Any) -> Any:
+        for first, batch in original(self, columns, *more):
+            read.extend([batch.num_rows] * (SEQUENCE_FIELD.name in columns))
+            yield first, batch
+
+    monkeypatch.setattr(DataFile, "batches", counting)
+    with bucket.lookup([metas], DeletionVectors(), [SEQUENCE_FIELD.name]) as lookup:
+        for number in range(0, 1000, 10):
+            hits = lookup.find(bucket.keys([(number,), (number + 5,)]))
+            assert hits.rows is not None
+            assert hits.rows.column(0).to_pylist() == [number, number + 5]
+    assert sum(read) == 1000
+
+
+def test_keys_in_the_cache_are_found_without_opening_the_file(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
+    metas = bucket.file([(number,) for number in range(1000)], 5)
+    cache = KeyCache(str(tmp_path / "cache"))
+    for opened in (1, 1, 2):
+        with bucket.lookup([metas], DeletionVectors(), (), None, cache, "bucket" if opened == 1 else "another bucket") as lookup:
+            assert list(lookup.find(bucket.keys([(5,), (700,), (1001,)])).positions) == [5, 700]
+        assert len(bucket.opened) == opened
+
+
+def test_a_lookup_that_fails_keeps_nothing(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
+    metas = bucket.file([(number,) for number in range(1000)], 5)
+    cache = KeyCache(str(tmp_path / "cache"))
+    with pytest.raises(KeyboardInterrupt), bucket.lookup([metas], DeletionVectors(), (), None, cache) as lookup:
+        lookup.find(bucket.keys([(5,)]))
+        raise KeyboardInterrupt
+    assert cache.used == 0
+
+
+def test_damage_of_the_cache_in_the_middle_of_a_walk_goes_back_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maintainer.maintain.lookup_file.BATCH_ROWS", 100)
+    bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
+    metas = bucket.file([(number,) for number in range(1000)], 5)
+    cache = KeyCache(str(tmp_path / "cache"))
+    for damaged in (False, True, False):
+        if damaged:
+            (path,) = (tmp_path / "cache").glob("*.keys")
+            data = bytearray(path.read_bytes())
+            data[8 * 550] ^= 1  # in the sixth block
+            path.write_bytes(data)
+        with bucket.lookup([metas], DeletionVectors(), (), None, cache) as lookup:
+            assert list(lookup.find(bucket.keys([(5,), (510,), (550,)])).positions) == [5, 510, 550]
+            assert list(lookup.find(bucket.keys([(551,), (700,)])).positions) == [551, 700]
+        assert len(list((tmp_path / "cache").glob("*.keys"))) == 1
+    assert len(bucket.opened) == 2
 
 
 def test_keys_that_do_not_ascend_are_a_mistake(tmp_path: Path) -> None:
