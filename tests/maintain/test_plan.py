@@ -269,3 +269,94 @@ class TestIdle:
 def test_overlapping_files_of_a_level_are_refused_by_their_names() -> None:
     with pytest.raises(CorruptTable, match=r"t: bucket-0: the key ranges of (base and other|other and base) of level 5 overlap"):
         plan(bucket(base(), base("other")))
+
+
+class TestReasons:
+    """They say what is so for this kind of table."""
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [
+            ({"deletion-vectors.enabled": "true"}, "2 level-0 files cannot be seen by batch readers"),
+            ({"merge-engine": "first-row"}, "2 level-0 files cannot be seen by batch readers"),
+            (
+                {"deletion-vectors.enabled": "true", "deletion-vectors.merge-on-read": "true"},
+                "2 level-0 files without deletion vectors for the rows that they replace",
+            ),
+            ({"changelog-producer": "lookup"}, "2 level-0 files the changelog of which is not written yet"),
+            ({"force-lookup": "true"}, "2 level-0 files, where force-lookup leaves none"),
+            ({"compaction.force-up-level-0": "true"}, "2 level-0 files, where compaction.force-up-level-0 leaves none"),
+            ({"changelog-producer": "full-compaction"}, "3 sorted runs, the changelog of which a full compaction writes"),
+            ({"full-compaction.delta-commits": "4"}, "full-compaction.delta-commits = 4: all runs together"),
+            (
+                {"compaction.optimization-interval": "1 h"},
+                "3 sorted runs, and the last full compaction is longer ago than compaction.optimization-interval says",
+            ),
+            ({"compaction.total-size-threshold": "1 gb"}, "3 sorted runs, together smaller than compaction.total-size-threshold"),
+            (
+                {"compaction.incremental-size-threshold": "1 b"},
+                "3 sorted runs, below the highest level larger than compaction.incremental-size-threshold",
+            ),
+            ({"num-sorted-run.compaction-trigger": "3", "num-levels": "6"}, "3 sorted runs of like sizes (compaction.size-ratio)"),
+            (
+                {
+                    "num-sorted-run.compaction-trigger": "3",
+                    "num-levels": "6",
+                    "compaction.max-size-amplification-percent": "0",
+                },
+                "3 sorted runs, the newer ones too large for the oldest (compaction.max-size-amplification-percent)",
+            ),
+        ],
+    )
+    def test_of_level_0_and_of_sizes(self, options: dict[str, str], reason: str) -> None:
+        state = bucket(level_0("a", 1, 2, sequence=1), level_0("b", 2, 3, sequence=2), base())
+        request = PlanRequest(now=2 * builders.file_meta().creation_time)  # type: ignore[operator]
+        assert only(plan(state, options={"bucket": "1", **options}, request=request)).reason == reason
+
+    def test_few_level_0_files_of_a_table_that_merges_while_reading_stay(self) -> None:
+        found = plan(bucket(level_0("a", 1), base()), options={"bucket": "1"})
+        assert (found.work, found.idle_reason) == ((), "no file is to be compacted")
+
+
+class TestSwitchedOn:
+    """Deletion vectors came after compactions without them (schema 0 had none)."""
+
+    OLD = PlanRequest(without_vectors=frozenset({0}))
+
+    def test_a_bucket_with_overlapping_levels_waits_for_a_full_compaction(self) -> None:
+        found = plan(bucket(level_0("a", 1), base("low", 4), base()), request=self.OLD)
+        assert found.work == ()
+        assert list(found.held) == [KEY]
+        assert found.idle_reason is not None
+        assert "(level 4)" in found.idle_reason and "maintainer compact TABLE --full" in found.idle_reason
+
+    def test_which_heals_it(self) -> None:
+        work = only(plan(bucket(level_0("a", 1), base("low", 4), base()), request=replace(self.OLD, full=True)))
+        assert work.unit is not None
+        assert (work.unit.output_level, len(work.unit.files)) == (5, 3)
+
+    def test_others_go_on(self) -> None:
+        healed = bucket(level_0("a", 1), base(), number=1)
+        found = plan(bucket(level_0("a", 1), base("low", 4), base()), healed, request=self.OLD)
+        assert [work.bucket.bucket for work in found.work] == [1]
+        assert [key.bucket for key in found.held] == [0]
+
+    def test_a_table_without_deletion_vectors_merges_anyway(self) -> None:
+        state = bucket(*(level_0(f"a{number}", 1, size=100_000) for number in range(5)), base("low", 4), base())
+        assert only(plan(state, options={"bucket": "1"}, request=self.OLD)).unit is not None
+
+
+class TestMemory:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"changelog-producer": "lookup"},
+            {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
+            {"merge-engine": "aggregation", "deletion-vectors.enabled": "true"},
+            {"sequence.field": "v", "deletion-vectors.enabled": "true"},
+        ],
+    )
+    def test_looking_older_rows_up_and_writing_changelogs_takes_more(self, options: dict[str, str]) -> None:
+        state = bucket(level_0("a", 1, 2, sequence=1), level_0("b", 2, 3, sequence=2), base(size=8 << 20))
+        plain = only(plan(state)).estimated_memory
+        assert only(plan(state, options={"bucket": "1", **options})).estimated_memory > plain
