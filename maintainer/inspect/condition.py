@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from maintainer.index.groups import APPEND_FILE, UNKNOWN_SOURCE
 from maintainer.inspect.coverage import coverage
 from maintainer.inspect.diagnosis import INFO, WARNING, Finding
+from maintainer.maintain.unmarked import schemas_without_vectors, unmarked
+from maintainer.merge.sections import key_range
+from maintainer.model.schema import TableSchema
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
 
@@ -16,6 +19,21 @@ MANY_LEVEL_0_FILES = 50
 MANY_FILES = 1000
 SMALL = 16
 """A file is small when it has less than a 16th of the target size."""
+
+
+def of_levels(store: TableStore, schema: TableSchema, schemas: Sequence[TableSchema], state: TableState) -> Iterator[Finding]:
+    """Buckets that were compacted before deletion vectors were switched on, and never in full since."""
+    if not store.options(schema).deletion_vectors_enabled:
+        return
+    without = schemas_without_vectors(schemas)
+    key = key_range(schema.key_types)
+    count = sum(unmarked(bucket.files, without, key) is not None for bucket in state.buckets.values()) if without else 0
+    if count:
+        why = (
+            f"in {count} bucket{'s' * (count > 1)} overlapping levels were made without deletion vectors: readers that rely on those give the "
+            "rows of a key twice, and passes leave these buckets alone"
+        )
+        yield Finding(WARNING, "deletion-vectors.enabled was set later", why, f"maintainer compact {store.uri} --full")
 
 
 def of_files(store: TableStore, state: TableState) -> Iterator[Finding]:

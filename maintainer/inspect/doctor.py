@@ -54,6 +54,9 @@ class _Doctor:
         self._add("options", lambda: _of_options(schema, options, is_defined))
         if snapshot is None and not self._found_error("the latest snapshot"):
             self._found.append(Finding(INFO, "no snapshot", "nothing was written yet", "write, then run a pass"))
+        self._add("changelog", lambda: _of_changelogs(store, options))
+        if state is not None:
+            self._add("deletion vectors", lambda: condition.of_levels(store, schema, schemas, state))
         if state is not None and is_defined is not None:
             self._add("coverage", lambda: condition.of_files(store, state))
         recent: list[Snapshot] = self._ask("the recent snapshots", lambda: surroundings.recent_snapshots(store)) or []
@@ -133,6 +136,14 @@ def _of_options(schema: TableSchema, options: TableOptions, is_defined: bool | N
         if is_defined:
             why = "when they compact, Java Paimon 1.x fails on index groups, or carries them over although their files are gone"
             yield Finding(WARNING, "writers of Java Paimon 1.x", why, remedy)
+    if options.lookup_compact_gentle and options.needs_lookup:
+        yield Finding(
+            INFO,
+            "lookup-compact = gentle",
+            f"the daemon leaves new files in level 0 until it has found new ones {options.lookup_compact_max_interval} times in a bucket, or "
+            "there are too many of them" + ("; batch readers do not see their rows before that" if options.hides_level_0 else ""),
+            "set lookup-compact = radical where this is too late; `maintainer once` does not wait",
+        )
     if options.bitmap64:
         yield Finding(
             WARNING,
@@ -161,3 +172,28 @@ def _of_options(schema: TableSchema, options: TableOptions, is_defined: bool | N
             "queries do not use the indexes, which are built all the same",
             "unset the option, or the index definitions",
         )
+
+
+def _of_changelogs(store: TableStore, options: TableOptions) -> Iterator[Finding]:
+    """Who writes the changelog, when, and for how long it is there."""
+    producer = options.changelog_producer
+    if producer == "none":
+        return
+    if producer == "full-compaction":
+        commits = options.full_compaction_delta_commits
+        yield Finding(
+            INFO,
+            "changelog-producer = full-compaction",
+            "only compactions into the highest level write the changelog; the daemon compacts a bucket in full "
+            + ("each time it finds new files in it" if commits == 1 else f"when it has found new files in it {commits} times"),
+            "set full-compaction.delta-commits to how seldom that may be"
+            if commits == 1
+            else f"maintainer once {store.uri}, which does not wait for so many, or a smaller full-compaction.delta-commits",
+        )
+    elif producer == "lookup":
+        why = "compactions of level 0 write the changelog: a change is told of when its file is compacted"
+        yield Finding(INFO, "changelog-producer = lookup", why, "run the daemon on the table")
+    latest, _, kept = options.changelog_retained
+    if options.consumer_expiration_time is None and latest is None and kept is None:
+        why = "changelogs go with their snapshots, and a streaming reader that is behind by more than snapshot.time-retained loses changes"
+        yield Finding(INFO, "changelog retention", why, "give streaming jobs a consumer-id, which keeps what they have not read")

@@ -16,11 +16,13 @@ import pytest
 import maintainer
 from maintainer.errors import StorageError, Unsupported
 from maintainer.format import snapshot_json
-from maintainer.inspect import condition, surroundings
+from maintainer.inspect import condition, doctor, surroundings
 from maintainer.inspect.diagnosis import Finding
 from maintainer.model.files import FileSource
 from maintainer.model.snapshot import CommitKind
 from maintainer.storage.local import LocalStorage
+from maintainer.table.options import TableOptions
+from maintainer.table.state import load_latest
 from tests.support.builders import schema
 from tests.support.built_tables import BuiltTable
 from tests.support.evolve import set_options
@@ -50,6 +52,7 @@ def test_a_table_in_good_shape_needs_nothing(tmp_path: Path) -> None:
         ({"deletion-vectors.bitmap64": "true"}, "deletion-vectors.bitmap64 = true", "warning"),
         ({"snapshot.time-retained": "10 s"}, "snapshot.time-retained = 10 s", "warning"),
         ({"changelog.time-retained": "1 d"}, "snapshots are not expired", "warning"),
+        ({"lookup-compact": "gentle"}, "lookup-compact = gentle", "info"),
         ({"pk-btree.index.columns": None, "pk-bitmap.index.columns": None}, "no index", "info"),
     ],
 )
@@ -350,3 +353,42 @@ class TestBroken:
         found = maintainer.open_table(table.store.uri).doctor()
         assert not found.fit
         assert "snapshot.time-retained = 5 s" in {each.what for each in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {}),
+        ({"changelog-producer": "input"}, {"changelog retention": "consumer-id"}),
+        ({"changelog-producer": "input", "consumer.expiration-time": "1 d"}, {}),
+        ({"changelog-producer": "lookup"}, {"changelog-producer = lookup": "run the daemon", "changelog retention": "consumer-id"}),
+        (
+            {"changelog-producer": "full-compaction", "consumer.expiration-time": "1 d"},
+            {"changelog-producer = full-compaction": "set full-compaction.delta-commits"},
+        ),
+        (
+            {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "4", "consumer.expiration-time": "1 d"},
+            {"changelog-producer = full-compaction": "maintainer once"},
+        ),
+    ],
+)
+def test_who_writes_the_changelog_and_how_long_it_is_there(options: dict[str, str], expected: dict[str, str], tmp_path: Path) -> None:
+    store = make_table(tmp_path).store
+    found = {finding.what: finding.do for finding in doctor._of_changelogs(store, TableOptions(options))}
+    assert found.keys() == expected.keys()
+    assert all(text in found[what] for what, text in expected.items())
+
+
+def test_buckets_that_were_compacted_before_deletion_vectors_were_switched_on(tmp_path: Path) -> None:
+    table = make_table(tmp_path, {"bucket": "1"})
+    append(table, 0, 1000)
+    table.maintain(full=True)
+    append(table, 10, 5)
+    table.maintain()
+    state = load_latest(table.store)
+    assert state is not None
+    assert list(condition.of_levels(table.store, table.schema, [table.schema], state)) == []
+    before = replace(table.schema, options={**table.schema.options, "deletion-vectors.enabled": "false"})
+    (finding,) = condition.of_levels(table.store, table.schema, [before], state)
+    assert (finding.severity, finding.what) == ("warning", "deletion-vectors.enabled was set later")
+    assert "in 1 bucket overlapping" in finding.why and finding.do.endswith("--full")
