@@ -30,14 +30,17 @@ from maintainer.maintain.attempt import Attempt
 from maintainer.maintain.lookup import DeletionVectors, PositionLookup
 from maintainer.maintain.pick import Levels, restore
 from maintainer.maintain.unit import Rewrite, UnitOptions, Upgrade, drops_deletes, steps
+from maintainer.merge.candidates import Source
+from maintainer.merge.engine import merge_function
 from maintainer.merge.order import Keys
 from maintainer.merge.sections import key_range
 from maintainer.merge.stream import EXPANSION, key_batch_rows, merge_runs, scan
-from maintainer.merge.windows import BATCH_ROWS, Source
+from maintainer.merge.windows import BATCH_ROWS
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.work import CompactionUnit
+from maintainer.table.merging import MergeRules
 from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
 
@@ -142,6 +145,8 @@ class BucketCompaction:
     def _rewrite(self, step: Rewrite, unit: CompactionUnit, levels: Levels, disordered: dict[str, tuple[Any, Any]]) -> None:
         drop_deletes = drops_deletes(unit.output_level, levels.highest_level, self.options.deletion_vectors_enabled)
         columns = [*self.schema.names, SEQUENCE_FIELD.name, KIND_FIELD.name]
+        rules = MergeRules.of(self.schema)
+        function = merge_function(rules, self.schema)
         writer = DataFileWriter(
             self.store.storage,
             self.store.layout,
@@ -156,12 +161,12 @@ class BucketCompaction:
             with self._lookup(unit, levels) as lookup:
                 for section in step.sections:
                     runs = [[self._source(file, file.file_name not in disordered, counted=True) for file in files] for files in section]
-                    with closing(merge_runs(runs, columns, self.key_names, self.key_types, self.memory, self.spill)) as windows:
+                    with closing(merge_runs(runs, columns, rules, self.key_names, self.key_types, self.memory, self.spill)) as windows:
                         for window in windows:
                             self.progress(0)
                             if step.lookup:
-                                lookup.mark(window.lookup_keys)
-                            writer.write(window.rows(drop_deletes))
+                                lookup.mark(window.group_keys(window.high < 0))
+                            writer.write(function.merge(window, lookup=False).rows(drop_deletes))
                             del window  # or it is held while the next one is made
             made = writer.close()
         except BaseException:

@@ -13,38 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from maintainer.errors import MergeError
 from maintainer.merge.aggregate import Folded, Records, Verdict, folded, gather
+from maintainer.merge.candidates import Candidates
+from maintainer.merge.naming import key_text
 from maintainer.merge.order import Int64s
-from maintainer.model.schema import KEY_PREFIX, KIND_FIELD, TableSchema
+from maintainer.model.schema import KIND_FIELD, TableSchema
 from maintainer.table.aggregates import Aggregate
+from maintainer.table.merging import MergeRules
 
 _RETRACT_BIT = 1
 _INSERT, _DELETE = 0, 3
-
-
-class Grouped(Protocol):
-    """What is asked of candidates: their rows, the order of these by key and age, where each key begins, and their levels."""
-
-    @property
-    def rows(self) -> pa.Table: ...
-
-    @property
-    def order(self) -> Int64s: ...
-
-    @property
-    def starts(self) -> Int64s: ...
-
-    @property
-    def levels(self) -> Any: ...
-
-    @property
-    def high(self) -> Int64s: ...
 
 
 @dataclass(frozen=True)
@@ -90,21 +74,23 @@ class Aggregation:
     keys: tuple[str, ...]
     removes: bool
     filters: bool
+    sequence_fields: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, schema: TableSchema, functions: Mapping[str, Aggregate], removes: bool, filters: bool) -> Aggregation:
-        return cls(functions, schema.trimmed_primary_keys, removes, filters)
+    def of(cls, schema: TableSchema, rules: MergeRules) -> Aggregation:
+        return cls(rules.functions, schema.trimmed_primary_keys, rules.remove_record_on_delete, rules.needs_lookup, rules.sequence_fields)
 
     def columns(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        """What has to be read for these columns: each is computed from nothing but itself."""
-        return tuple(wanted)
+        """What has to be read for these columns: each is computed from nothing but itself, in the order that the sequence fields give."""
+        return tuple(dict.fromkeys((*wanted, *self.sequence_fields)))
 
-    def merge(self, candidates: Grouped, lookup: bool) -> Aggregated:
+    def merge(self, candidates: Candidates, lookup: bool) -> Aggregated:
         """One record for each key; `lookup`: the functions are called for single records, too."""
         order, starts = candidates.order, candidates.starts
         several = np.diff(starts, append=len(order)) > (0 if lookup else 1)
         if self.filters:
-            order, starts = _counting(candidates)
+            counting = candidates.counting()
+            order, starts = counting.order, counting.starts
         last = order[np.append(starts[1:], len(order)) - 1] if len(starts) else order
         rows = candidates.rows
         by_row = rows.column(KIND_FIELD.name).to_numpy()
@@ -115,7 +101,7 @@ class Aggregation:
         verdicts = np.where(by_row[order] & _RETRACT_BIT, np.int8(Verdict.RETRACT), np.int8(Verdict.APPLY))
         if self.removes:
             verdicts[by_row[order] == _DELETE] = Verdict.REPLACE
-        records = Records(order, starts, verdicts, lambda group: self._key(rows, int(order[starts[group]]))).part(computed)
+        records = Records(order, starts, verdicts, lambda group: key_text(rows, self.keys, int(order[starts[group]]))).part(computed)
         kinds = kinds.copy()
         kinds[computed] = np.where(self.removes & (kinds[computed] == _DELETE), _DELETE, _INSERT)
         folds = {
@@ -131,21 +117,3 @@ class Aggregation:
                 key = records.key(int(records.group_of_rows()[missing[0]]))
                 raise MergeError(f"key {key}, field {function.column}: a -D record holds NULL, but the column is NOT NULL; make it nullable")
         return folded(function, column, records)
-
-    def _key(self, rows: pa.Table, row: int) -> str:
-        parts = []
-        for name in self.keys:
-            column = next((at for at in (KEY_PREFIX + name, name) if at in rows.column_names), None)
-            if column is not None:
-                parts.append(f"{name} = {rows.column(column)[row]}")
-        return f"({', '.join(parts)})"
-
-
-def _counting(candidates: Grouped) -> tuple[Int64s, Int64s]:
-    """Order and starts without the records above level 0 that are merged into another one already."""
-    order, starts = candidates.order, candidates.starts
-    high = np.repeat(candidates.high, np.diff(starts, append=len(order)))
-    counts = (candidates.levels[order] <= 0) | (order == high)
-    if counts.all():
-        return order, starts
-    return order[counts], np.concatenate(([0], np.cumsum(counts)))[starts]

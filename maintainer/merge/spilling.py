@@ -17,7 +17,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from maintainer.merge.windows import BATCH_ROWS, Cursor, Merge, MergedWindow, Piece, Source, batch_rows_of, windows
+from maintainer.merge.candidates import Candidates, Source
+from maintainer.merge.windows import BATCH_ROWS, Cursor, Merge, Piece, batch_rows_of, windows
 
 LEAST_BATCH = 128 << 10
 MOST_CHUNKS = 64
@@ -67,7 +68,7 @@ class Sorting:
             for batch in source.read(merge.columns, batch_rows):
                 if size and size + batch.nbytes > self.chunk:
                     file = file or stack.enter_context(self.spill.file())
-                    chunks.append(self._append(file, [merge.window(pieces, alone=False)]))
+                    chunks.append(self._append(merge, file, [merge.window(pieces, alone=False)]))
                     pieces, size = [], 0
                 pieces.append(merge.piece(source, batch))
                 size += batch.nbytes
@@ -76,31 +77,31 @@ class Sorting:
             window = merge.window(pieces, alone=False)
             del pieces
             if file is None and size <= self.share:
-                yield from window.rows(drop_deletes=False).to_batches(max_chunksize=batch_rows)
+                yield from merge.collapsed(window).to_batches(max_chunksize=batch_rows)
                 return
             file = file or stack.enter_context(self.spill.file())
-            chunks.append(self._append(file, [window]))
+            chunks.append(self._append(merge, file, [window]))
             del window
             while len(chunks) > self.most_chunks:
                 with ExitStack() as done:
                     done.push(stack.pop_all())  # the chunks so far go when those that they make up are there
                     larger = stack.enter_context(self.spill.file())
                     several = [chunks[start : start + self.most_chunks] for start in range(0, len(chunks), self.most_chunks)]
-                    chunks = [self._append(larger, self._merged(file, some, source, merge)) for some in several]
+                    chunks = [self._append(merge, larger, self._merged(file, some, source, merge)) for some in several]
                     file = larger
             for merged in self._merged(file, chunks, source, merge):
-                yield from merged.rows(drop_deletes=False).to_batches(max_chunksize=batch_rows)
+                yield from merge.collapsed(merged).to_batches(max_chunksize=batch_rows)
 
-    def _append(self, file: SpillFile, windows: Iterable[MergedWindow]) -> list[int]:
+    def _append(self, merge: Merge, file: SpillFile, windows: Iterable[Candidates]) -> list[int]:
         """Write rows that are in order, in batches of which two are buffered for each chunk; the numbers of these."""
         numbers = []
         for window in windows:
-            rows = window.rows(drop_deletes=False)
+            rows = merge.collapsed(window)
             batch_rows = batch_rows_of(self.share // (2 * self.most_chunks), width_of(rows))
             numbers += [file.append(batch) for batch in rows.to_batches(max_chunksize=batch_rows)]
         return numbers
 
-    def _merged(self, file: SpillFile, chunks: Sequence[list[int]], source: Source, merge: Merge) -> Iterator[MergedWindow]:
+    def _merged(self, file: SpillFile, chunks: Sequence[list[int]], source: Source, merge: Merge) -> Iterator[Candidates]:
         """Merge chunks, of which the rows of the first come first in the file: among equal records the last one survives."""
 
         def part(numbers: list[int]) -> Source:

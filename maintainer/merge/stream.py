@@ -12,10 +12,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
+from maintainer.merge.candidates import Candidates, Source
 from maintainer.merge.spilling import Sorting, Spill, copied, width_of
-from maintainer.merge.windows import BATCH_ROWS, Cursor, Merge, MergedWindow, Source, ages, batch_rows_of, keys_of, windows
+from maintainer.merge.windows import BATCH_ROWS, Cursor, Merge, ages, batch_rows_of, keys_of, windows
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
+from maintainer.table.merging import MergeRules
 
 SHARE_OF_BUDGET = 6
 """Buffers may hold one part in six: a window is held up to three times while its survivors are gathered, and what decodes, encodes and frees
@@ -46,19 +48,20 @@ class Scan:
 def merge_runs(
     runs: Sequence[Sequence[Source]],
     columns: Sequence[str],
+    rules: MergeRules,
     key_names: Sequence[str],
     key_types: Sequence[DataType],
     budget: int,
     spill: Spill,
-) -> Generator[MergedWindow, None, None]:
-    """Merge the runs of one section; `columns` are what survivors consist of, keys and system columns included; `budget` is in bytes. Close the
-    generator if it is left early, as it may hold temporary files."""
+) -> Generator[Candidates, None, None]:
+    """The runs of one section, window by window; `columns` are what records consist of, keys, system columns and what the merge function
+    needs included; `budget` is in bytes. Close the generator if it is left early, as it may hold temporary files."""
     limit = min(budget // SHARE_OF_BUDGET, LARGEST_BUFFER)
     to_sort = sum(not all(source.ordered for source in run) for run in runs)
     sorting = Sorting(spill, limit, limit // 2 // max(to_sort, 1))
     if to_sort:
         limit -= limit // 2
-    merge = Merge(tuple(columns), tuple(key_names), tuple(key_types), ages(runs))
+    merge = Merge(tuple(columns), tuple(key_names), tuple(key_types), ages(runs), rules)
     share = limit // max(len(runs), 1)
     too_many = _too_many(runs, max(LEAST_FOR_OPEN_FILES, budget // SHARE_OF_OPEN_FILES))
     with ExitStack() as files:

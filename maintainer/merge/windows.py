@@ -4,83 +4,36 @@
               b ────┤ ...             every row up to that key is there, so all groups up to it are complete.
               c ──────────────┤ ...
     window    ══════                  Rows up to the bound leave the buffers and are concatenated, oldest first; one stable sort by key then
-                                      brings the candidates of each key together, in order of age; `deduplicate` chooses.
+                                      brings the candidates of each key together; a merge function makes one record of them.
 
 As long as the limit allows, the bounding run is read on, so that windows are large whatever the sizes of the runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from maintainer.errors import CorruptFile
-from maintainer.merge.deduplicate import RETRACT_BIT, survivors
-from maintainer.merge.order import Int64s, Keys
+from maintainer.merge.candidates import Candidates, SequenceOrder, Source
+from maintainer.merge.engine import merge_function
+from maintainer.merge.order import Keys
 from maintainer.merge.sections import newest_first
 from maintainer.model.files import DataFileMeta
-from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.types import DataType
+from maintainer.table.merging import MergeRules
 
 BATCH_ROWS = 32 * 1024
 WINDOW_ROWS = 256 * 1024
 """More rows make a window no faster."""
 
-ReadBatches = Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
-"""(columns, most rows of a batch) → the live rows of a file, in file order."""
 
-
-@dataclass(frozen=True)
-class Source:
-    """A data file that takes part in a merge.
-
-    `ordered` is False for a level-0 file that `scan` found out of order; `held` is what reading it holds in memory beside the batches.
-    """
-
-    file: DataFileMeta
-    read: ReadBatches
-    ordered: bool = True
-    held: int = 0
-
-
-@dataclass
-class MergedWindow:
-    """All keys of one key range, ascending, with one survivor each.
-
-    `candidates` are the concatenated rows, `survivors` the indices of those that survive (None: all of them, in order), `has_high` whether a
-    record of a level above 0 was among the candidates of the key.
-    """
-
-    candidates: pa.Table
-    keys: Keys
-    survivors: Int64s | None
-    has_high: npt.NDArray[np.bool_]
-
-    def rows(self, drop_deletes: bool) -> pa.Table:
-        """The surviving records, without retracts if they are to be dropped."""
-        chosen = self.survivors
-        if drop_deletes:
-            retracts = (_numbers(self.candidates, KIND_FIELD.name) & RETRACT_BIT).astype(np.bool_)
-            if retracts.any():
-                chosen = np.flatnonzero(~retracts) if chosen is None else chosen[~retracts[chosen]]
-        return self.candidates if chosen is None else pc.take(self.candidates, pa.array(chosen), boundscheck=False)
-
-    @property
-    def lookup_keys(self) -> Keys:
-        """The keys that only level 0 knows, deletes included: older versions may be in levels above the output level (spec 04 §6.1)."""
-        if self.has_high.all():
-            return self.keys.slice(0, 0)
-        return self.keys.take(~self.has_high if self.survivors is None else self.survivors[~self.has_high])
-
-
-def windows(cursors: Sequence[Cursor], merge: Merge, limit: int) -> Generator[MergedWindow, None, None]:
+def windows(cursors: Sequence[Cursor], merge: Merge, limit: int) -> Generator[Candidates, None, None]:
     """Merge runs while their buffers hold about `limit` bytes."""
     with ExitStack() as stack:
         for cursor in cursors:
@@ -126,24 +79,24 @@ class Merge:
     key_names: tuple[str, ...]
     key_types: tuple[DataType, ...]
     ages: dict[str, int]
+    rules: MergeRules
 
     def piece(self, source: Source, rows: pa.RecordBatch) -> Piece:
         return Piece(source, rows, keys_of(rows, self.key_names, self.key_types, source.file))
 
-    def window(self, pieces: list[Piece], alone: bool) -> MergedWindow:
-        """The survivors of rows of which all candidates are there; `alone`: they are of one run, so there is one candidate for each key."""
+    def collapsed(self, window: Candidates) -> pa.Table:
+        """One record for each key, as the flush of a writer would have made it."""
+        return merge_function(self.rules, self.rules.schema).merge(window, lookup=False).rows(drop_deletes=False)
+
+    def window(self, pieces: list[Piece], alone: bool) -> Candidates:
+        """Rows of which all candidates are there; `alone`: they are of one run, so there is one candidate for each key."""
         if not alone:
             pieces.sort(key=lambda piece: self.ages[piece.source.file.file_name])
-        candidates = pa.Table.from_batches([piece.rows for piece in pieces])
+        rows = pa.Table.from_batches([piece.rows for piece in pieces])
         keys = Keys.concat([piece.keys for piece in pieces])
-        high_rows = sum(len(piece) for piece in pieces if piece.source.file.level > 0)
-        if alone:
-            high = np.repeat([piece.source.file.level > 0 for piece in pieces], [len(piece) for piece in pieces])
-            return MergedWindow(candidates, keys, None, high)
-        order, starts = keys.sort()
-        sequences = _numbers(candidates, SEQUENCE_FIELD.name)
-        chosen = survivors(order, starts, sequences, _numbers(candidates, KIND_FIELD.name), high_rows)
-        return MergedWindow(candidates, keys, chosen, order[starts] < high_rows)
+        levels = np.repeat(np.array([piece.source.file.level for piece in pieces], np.int8), [len(piece) for piece in pieces])
+        sequence = SequenceOrder.of(self.rules, self.rules.schema)
+        return (Candidates.unique if alone else Candidates.sorted)(rows, keys, levels, sequence)
 
 
 @dataclass
@@ -239,8 +192,3 @@ def keys_of(rows: pa.RecordBatch, names: Sequence[str], types: Sequence[DataType
         return Keys.of([rows.column(name) for name in names], types)
     except CorruptFile as error:
         raise error.at(file.file_name) from None
-
-
-def _numbers(table: pa.Table, name: str) -> Any:
-    """A column of numbers without nulls as a numpy array."""
-    return table.column(name).to_numpy()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -17,9 +16,11 @@ from maintainer.data.arrow_types import to_arrow
 from maintainer.errors import MergeError
 from maintainer.format.data_type import parse
 from maintainer.merge.aggregation import Aggregation
+from maintainer.merge.candidates import Candidates
+from maintainer.merge.order import Keys
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataField, DataType, TypeRoot
-from maintainer.table.aggregates import aggregation_functions
+from maintainer.table.merging import MergeRules
 from tests.support.campaign import share
 from tests.support.folding import alike
 from tests.support.merge_model import Record, Refused, merge
@@ -31,44 +32,28 @@ MEMBERS = tuple(DataField(index, name, parse("INT")) for index, name in enumerat
 ROWS = DataType(TypeRoot.ARRAY, element=DataType(TypeRoot.ROW, fields=MEMBERS))
 
 
-@dataclass
-class Candidates:
+def candidates(fields: Sequence[DataField], groups: Sequence[Sequence[Record]]) -> Candidates:
     """Groups of records, oldest first, as rows of a table from the last to the first."""
-
-    rows: pa.Table
-    order: Any
-    starts: Any
-    levels: Any
-    high: Any
-
-    @classmethod
-    def of(cls, fields: Sequence[DataField], groups: Sequence[Sequence[Record]]) -> Candidates:
-        flat = [record for group in groups for record in group][::-1]
-        columns = {field.name: pa.array([record.values[index] for record in flat], to_arrow(field.type)) for index, field in enumerate(fields)}
-        columns["_SEQUENCE_NUMBER"] = pa.array([record.sequence for record in flat], pa.int64())
-        columns["_VALUE_KIND"] = pa.array([KINDS.index(record.kind) for record in flat], pa.int8())
-        whole = pa.table({"_KEY_k": columns["k"], **columns})
-        half = len(flat) // 2
-        order = np.arange(len(flat), dtype=np.int64)[::-1]
-        starts = np.cumsum([0, *map(len, groups)])[:-1].astype(np.int64)
-        levels = np.array([record.level for record in flat], np.int8)
-        high = []
-        for start, group in zip(starts, groups, strict=True):
-            above = [(record.level, int(order[start + index])) for index, record in enumerate(group) if record.level > 0]
-            high.append(min(above)[1] if above else -1)
-        return cls(pa.concat_tables([whole.slice(0, half), whole.slice(half)]), order, starts, levels, np.array(high, np.int64))
+    flat = [record for group in groups for record in group][::-1]
+    columns = {field.name: pa.array([record.values[index] for record in flat], to_arrow(field.type)) for index, field in enumerate(fields)}
+    columns["_SEQUENCE_NUMBER"] = pa.array([record.sequence for record in flat], pa.int64())
+    columns["_VALUE_KIND"] = pa.array([KINDS.index(record.kind) for record in flat], pa.int8())
+    whole = pa.table({"_KEY_k": columns["k"], **columns})
+    half = len(flat) // 2
+    order = np.arange(len(flat), dtype=np.int64)[::-1]
+    starts = np.cumsum([0, *map(len, groups)])[:-1].astype(np.int64)
+    levels = np.array([record.level for record in flat], np.int8)
+    keys = Keys.of([whole.column("k")], [fields[0].type])
+    return Candidates(pa.concat_tables([whole.slice(0, half), whole.slice(half)]), keys, levels, order, starts)
 
 
 def engine(options: dict[str, str], fields: Sequence[DataField]) -> Aggregation:
     schema = TableSchema(0, tuple(fields), 99, primary_keys=("k",), options=options)
-    sequence = tuple(name for name in options.get("sequence.field", "").split(",") if name)
-    removes = options.get("aggregation.remove-record-on-delete") == "true"
-    filters = options.get("force-lookup") == "true"
-    return Aggregation.of(schema, aggregation_functions(schema, sequence), removes, filters)
+    return Aggregation.of(schema, MergeRules.of(schema))
 
 
 def results(options: dict[str, str], fields: Sequence[DataField], groups: Sequence[Sequence[Record]], lookup: bool) -> list[Any]:
-    merged = engine(options, fields).merge(Candidates.of(fields, groups), lookup)
+    merged = engine(options, fields).merge(candidates(fields, groups), lookup)
     table = merged.take()
     found = []
     for row, kind in zip(table.to_pylist(), merged.kinds.tolist(), strict=True):

@@ -19,20 +19,42 @@ from maintainer.data.values import from_arrow, to_arrow_array
 from maintainer.errors import CorruptFile, StorageError
 from maintainer.merge import spilling, stream
 from maintainer.merge import windows as windows_module
-from maintainer.merge.deduplicate import survivors
-from maintainer.merge.order import comparable
+from maintainer.merge.candidates import Candidates, Source
+from maintainer.merge.engine import merge_function
+from maintainer.merge.order import Keys, comparable
 from maintainer.merge.sections import key_range, newest_first, sections
 from maintainer.merge.stream import Scan, merge_runs, scan
-from maintainer.merge.windows import MergedWindow, Source
 from maintainer.model.files import DataFileMeta
-from maintainer.model.types import DataType
+from maintainer.model.schema import TableSchema
+from maintainer.model.types import DataField, DataType
 from maintainer.model.values import order_keys
+from maintainer.table.merging import MergeRules
 from tests.support.builders import file_meta, types
 
 INT = types("INT")
 SYSTEM = ("_SEQUENCE_NUMBER", "_VALUE_KIND")
 ADD, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 PLENTY = 1 << 30
+
+
+def rules_of(key_types: Sequence[DataType]) -> MergeRules:
+    """Those of a deduplicate table with deletion vectors."""
+    names = [f"k{i}" for i in range(len(key_types))]
+    fields = [DataField(index, name, data_type) for index, (name, data_type) in enumerate(zip(names, key_types, strict=True))]
+    fields.append(DataField(len(fields), "v", types("STRING")[0]))
+    return MergeRules.of(TableSchema(0, tuple(fields), 9, primary_keys=tuple(names), options={"deletion-vectors.enabled": "true"}))
+
+
+def merged_rows(window: Candidates, drop_deletes: bool) -> pa.Table:
+    return merge_function(window_rules, window_rules.schema).merge(window, lookup=False).rows(drop_deletes)
+
+
+def lookup_keys(window: Candidates) -> Keys:
+    """The keys that only level 0 knows."""
+    return window.group_keys(window.high < 0)
+
+
+window_rules = rules_of(INT)
 
 
 @dataclass(frozen=True)
@@ -70,9 +92,9 @@ def source(
     return Source(meta, read, ordered)
 
 
-def windows(runs: Sequence[Sequence[Source]], key_types: Sequence[DataType] = INT, budget: int = PLENTY) -> Iterator[MergedWindow]:
+def windows(runs: Sequence[Sequence[Source]], key_types: Sequence[DataType] = INT, budget: int = PLENTY) -> Iterator[Candidates]:
     names = [f"k{i}" for i in range(len(key_types))]
-    return merge_runs(runs, [*names, "v", *SYSTEM], names, key_types, budget, Spill())
+    return merge_runs(runs, [*names, "v", *SYSTEM], rules_of(key_types), names, key_types, budget, Spill())
 
 
 def records_of(table: pa.Table, key_types: Sequence[DataType] = INT) -> list[Record]:
@@ -83,7 +105,9 @@ def records_of(table: pa.Table, key_types: Sequence[DataType] = INT) -> list[Rec
 
 
 def merged(runs: Sequence[Sequence[Source]], drop_deletes: bool = True, budget: int = PLENTY) -> list[tuple[int, str]]:
-    return [(record.key[0], record.value) for window in windows(runs, budget=budget) for record in records_of(window.rows(drop_deletes))]
+    return [
+        (record.key[0], record.value) for window in windows(runs, budget=budget) for record in records_of(merged_rows(window, drop_deletes))
+    ]
 
 
 def one(name: str, level: int, *records: tuple[int, int, int, str]) -> list[Source]:
@@ -138,24 +162,14 @@ def test_keys_without_a_record_above_level_0_are_looked_up_also_when_deleted() -
         one("b", 0, (2, 5, ADD, "b"), (3, 6, ADD, "b"), (4, 7, DELETE, "b")),
     ]
     (window,) = windows(runs)
-    assert [window.lookup_keys.at(index) for index in range(len(window.lookup_keys))] == [(3,), (4,)]
+    assert [lookup_keys(window).at(index) for index in range(len(lookup_keys(window)))] == [(3,), (4,)]
     (window,) = windows(runs[:1])
-    assert len(window.lookup_keys) == 0
+    assert len(lookup_keys(window)) == 0
 
 
 def test_a_record_is_kept_as_it_is() -> None:
     (window,) = windows([one("a", 0, (1, 7, UPDATE_AFTER, "v"))])
-    assert records_of(window.rows(drop_deletes=True)) == [Record((1,), 7, UPDATE_AFTER, "v")]
-
-
-def test_survivors_of_many_candidates() -> None:
-    keys, high_rows = np.array([0, 1, 0, 1, 0, 1, 1]), 2
-    order = np.argsort(keys, kind="stable")
-    starts = np.array([0, 3])
-    kinds = np.zeros(7, np.int8)
-    assert survivors(order, starts, np.arange(7), kinds, high_rows).tolist() == [4, 6]
-    assert survivors(order, starts, np.arange(7)[::-1].copy(), kinds, high_rows).tolist() == [0, 1]
-    assert survivors(order, starts, np.array([5, 5, 7, 7, 7, 7, 6]), np.array([0, 0, 0, 0, 3, 1, 0], np.int8), high_rows).tolist() == [2, 3]
+    assert records_of(merged_rows(window, True)) == [Record((1,), 7, UPDATE_AFTER, "v")]
 
 
 # ---------------------------------------------------------------------------------------------------------- files out of order
@@ -169,7 +183,7 @@ def test_a_level_0_file_out_of_order_is_noticed_sorted_and_merged() -> None:
     assert scan(flush, ["k0"], double) == Scan(False, comparable((-1.0,), double), comparable((nan,), double))
     base = source("base", 5, [Record((key,), 0, ADD, f"old {key}") for key in (-1.0, 1.0, nan)], double)
     (window,) = windows([[base], [replace(flush, ordered=False)]], double)
-    assert [record.value for record in records_of(window.rows(True), double)] == ["new -1.0", "old 1.0", "new 2.0", "new nan"]
+    assert [record.value for record in records_of(merged_rows(window, True), double)] == ["new -1.0", "old 1.0", "new 2.0", "new nan"]
 
 
 def test_duplicates_within_a_disordered_file_are_merged_like_those_of_files() -> None:
@@ -215,11 +229,11 @@ def test_a_file_sorted_by_spilling_is_what_it_is_sorted_in_memory(seed: int, siz
     rows = [(random_.randrange(keys), random_.randrange(3), random_.randrange(4)) for _ in range(size)]
     run = [one("flush", 0, *((key, sequence, kind, f"{at}") for at, (key, sequence, kind) in enumerate(rows)))[0]]
     run = [replace(run[0], ordered=False)]
-    expected = [records_of(window.rows(False)) for window in windows([run])]
+    expected = [records_of(merged_rows(window, False)) for window in windows([run])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "BATCH_ROWS", batch_rows)
         patch.setattr(spilling, "LEAST_BATCH", budget // 100)
-        assert [record for window in windows([run], budget=budget) for record in records_of(window.rows(False))] == expected[0]
+        assert [record for window in windows([run], budget=budget) for record in records_of(merged_rows(window, False))] == expected[0]
 
 
 def test_a_small_file_is_sorted_without_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,15 +251,15 @@ SMALL = 600_000
 """A budget that `large_and_disordered` needs several chunks with."""
 
 
-def merge_small(runs: Sequence[Sequence[Source]], spill: Spill) -> Iterator[MergedWindow]:
-    return merge_runs(runs, ["k0", "v", *SYSTEM], ["k0"], INT, SMALL, spill)
+def merge_small(runs: Sequence[Sequence[Source]], spill: Spill) -> Iterator[Candidates]:
+    return merge_runs(runs, ["k0", "v", *SYSTEM], rules_of(INT), ["k0"], INT, SMALL, spill)
 
 
 def test_what_was_spilled_is_given_back_at_the_end_and_when_the_merge_is_left() -> None:
     spill = Spill()
     rows = 0
     for window in merge_small([[large_and_disordered("a")], [large_and_disordered("b")]], spill):
-        rows += window.rows(True).num_rows
+        rows += merged_rows(window, True).num_rows
         assert spill.used or rows == 4000
     assert (rows, spill.used) == (4000, 0)
     left = merge_small([[large_and_disordered()]], spill)
@@ -282,10 +296,10 @@ def test_runs_that_would_hold_too_much_when_open_are_copied_smallest_first() -> 
     open_now: list[str] = []
     runs = [reading("large", 500), *(reading(f"{number}", 100 + number) for number in range(20)), reading("larger", 600)]
     spill = Spill()
-    merge = merge_runs(runs, ["k0", "v", *SYSTEM], ["k0"], INT, 1 << 30, spill)
+    merge = merge_runs(runs, ["k0", "v", *SYSTEM], rules_of(INT), ["k0"], INT, 1 << 30, spill)
     rows = 0
     for window in merge:
-        rows += len(window.has_high)
+        rows += window.groups
         assert set(open_now) <= {"large", "larger"}
     assert rows == 600
     assert not spill.used
@@ -425,9 +439,9 @@ def test_random_files_merge_like_a_dict(
         patch.setattr(stream, "LEAST_FOR_OPEN_FILES", 0)
         for section in sections([each.file for each in sources.values()], key_range(key_types)):
             for window in windows([[sources[file.file_name] for file in run] for run in section], key_types, budget):
-                found += zip(records_of(window.rows(drop_deletes=False), key_types), window.has_high.tolist(), strict=True)
-                written += records_of(window.rows(drop), key_types)
-                looked_up += [window.lookup_keys.at(index) for index in range(len(window.lookup_keys))]
+                found += zip(records_of(merged_rows(window, False), key_types), (window.high >= 0).tolist(), strict=True)
+                written += records_of(merged_rows(window, drop), key_types)
+                looked_up += [lookup_keys(window).at(index) for index in range(len(lookup_keys(window)))]
     expected = expected_of([(sources[f"{i}"].file, records) for i, (_, records, _) in enumerate(files)])
     assert [(repr(record), high) for record, high in found] == [(repr(record), high) for record, high in expected]
     assert [repr(record) for record in written] == [repr(record) for record, _ in expected if not (drop and record.kind % 2)]
@@ -455,7 +469,7 @@ def test_memory_stays_within_the_budget_whatever_the_number_of_runs() -> None:
         before = pa.total_allocated_bytes()
         peak = rows = 0
         for window in windows(sources, types("BIGINT"), budget):
-            rows += window.rows(drop_deletes=True).num_rows
+            rows += merged_rows(window, True).num_rows
             peak = max(peak, pa.total_allocated_bytes() - before)
         assert rows >= file_rows
         assert peak < budget

@@ -1,0 +1,307 @@
+"""The partial-update engine: the newest values of a key, column by column (spec 05 §4; Java `PartialUpdateMergeFunction`).
+
+For each column it is worked out which record its value comes from; then one gather for each column makes the rows. Only groups with several
+records need that. Records do one of these things to a column:
+
+    plain              an add gives its value unless it is NULL; a removal, and a retract that comes first, gives its value even if it is NULL
+    sequence field     a record that is not older, by all sequence fields of its group, gives its value
+    protected          so does such an add, even NULL; such a retract makes it NULL
+    protected, folded  with an aggregate function: adds apply, or apply reversed where they are older; retracts retract
+
+Whether a record is older depends on what the records before it did, so that groups of columns are followed rank by rank: the first records of
+all keys, the second ones, … (spec 05 §8). Sequence fields are compared as ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from maintainer.errors import MergeError
+from maintainer.merge.aggregate import Folded, Records, Verdict, folded, gather
+from maintainer.merge.candidates import RETRACT_BIT, Candidates, sequence_words
+from maintainer.merge.naming import key_text
+from maintainer.merge.order import Int64s, Keys
+from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
+from maintainer.table.merging import MergeRules, SequenceGroup, merged_columns
+
+INSERT, DELETE = 0, 3
+Bools = npt.NDArray[np.bool_]
+Int8s = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Updated:
+    """One record for each group: `last` is the newest of its records; `computed` are the groups that were worked out, with the sources of
+    their columns, and their numbers and kinds."""
+
+    candidates: Candidates
+    last: Int64s
+    kinds: Int8s
+    computed: Int64s
+    sequences: Int64s
+    columns: Mapping[str, Folded]
+
+    @property
+    def groups(self) -> Int64s:
+        return np.arange(len(self.last))
+
+    def take(self, results: Int64s | None = None) -> pa.Table:
+        """Some of the records, None: all."""
+        rows = self.candidates.rows
+        return pa.table([self._column(name, results) for name in rows.column_names], schema=rows.schema)
+
+    def rows(self, drop_deletes: bool) -> pa.Table:
+        """The records, without retracts if they are to be dropped."""
+        adds = (self.kinds & RETRACT_BIT) == 0
+        return self.take(np.flatnonzero(adds) if drop_deletes and not adds.all() else None)
+
+    def _column(self, name: str, results: Int64s | None) -> pa.Array:
+        if name == KIND_FIELD.name:
+            return pa.array(self.kinds if results is None else self.kinds[results])
+        if name == SEQUENCE_FIELD.name:
+            numbers = _numbers(self.candidates, self.last)
+            numbers[self.computed] = self.sequences
+            return pa.array(numbers if results is None else numbers[results])
+        sources, computed = self.last, None
+        found = self.columns.get(name)
+        if found is not None:
+            sources, computed = sources.copy(), found.computed
+            sources[self.computed] = found.sources
+        return gather(self.candidates.rows.column(name), computed, sources if results is None else sources[results])
+
+
+@dataclass(frozen=True)
+class PartialUpdate:
+    """The engine of one table."""
+
+    rules: MergeRules
+    schema: TableSchema
+
+    @classmethod
+    def of(cls, schema: TableSchema, rules: MergeRules) -> PartialUpdate:
+        return cls(rules, schema)
+
+    @cached_property
+    def groups(self) -> Mapping[str, SequenceGroup]:
+        """The sequence group of each column that is in one."""
+        return {name: group for group in self.rules.groups for name in (*group.fields, *group.protected)}
+
+    def columns(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """These, and the sequence fields that decide about them; all that may remove the record (spec 05 §4.6)."""
+        removing = [name for group in self.rules.groups for name in group.fields if name in self.rules.remove_record_on_sequence_group]
+        return merged_columns((*wanted, *removing), self.rules)
+
+    def merge(self, candidates: Candidates, lookup: bool) -> Updated:
+        """One record for each key."""
+        counting = candidates.counting() if self.rules.needs_lookup else candidates
+        order, starts, last = counting.order, counting.starts, counting.last
+        kinds = candidates.kinds[last]
+        computed = np.flatnonzero(candidates.lengths > (0 if lookup else 1))
+        if not len(computed):
+            return Updated(candidates, last, kinds, computed, np.empty(0, np.int64), {})
+        found = _Records.of(candidates, order, starts, computed, self.rules)
+        columns = found.by_groups(self.schema, self.groups) if self.rules.groups else found.plain(self.schema)
+        kinds = kinds.copy()
+        kinds[computed] = found.result_kinds
+        return Updated(candidates, last, kinds, computed, found.result_sequences, columns)
+
+
+class _Records:
+    """The records of the groups that are worked out. `rows` are those of the candidates, group by group; all masks are by record."""
+
+    def __init__(self, candidates: Candidates, rows: Int64s, starts: Int64s, computed: Int64s, rules: MergeRules) -> None:
+        self.candidates = candidates
+        self.rows = rows
+        self.starts = starts
+        self.computed = computed
+        self.rules = rules
+        self.kinds = candidates.kinds[rows]
+        self.retracts: Bools = (self.kinds & RETRACT_BIT) != 0
+        self.at = np.arange(len(rows))
+        self.lengths: Int64s = np.diff(starts, append=len(rows))
+        self.based = np.zeros(len(rows), np.bool_)
+        """A retract that comes first: all its values are those of the row, before anything else."""
+        self.based[starts] = self.retracts[starts]
+        self.replaces = self.based
+        """The record's values become those of the row, even NULL."""
+        self.removes = np.zeros(len(rows), np.bool_)
+        if not self.retracts.any():
+            return
+        if rules.remove_record_on_delete:
+            self.removes = self.kinds == DELETE
+            self.replaces = self.based | self.removes
+        elif not rules.ignore_delete and not rules.groups:
+            raise MergeError(
+                f"key {self._key_of(self.retracts)}: the partial-update engine takes no -U and -D records; set ignore-delete = true, "
+                "partial-update.remove-record-on-delete = true, or sequence groups (fields.<sequence field>.sequence-group)"
+            )
+
+    @classmethod
+    def of(cls, candidates: Candidates, order: Int64s, starts: Int64s, computed: Int64s, rules: MergeRules) -> _Records:
+        """The records of these groups, in this order."""
+        if len(computed) == len(starts):
+            return cls(candidates, order, starts, computed, rules)
+        lengths = np.diff(starts, append=len(order))
+        chosen = np.zeros(len(starts), np.bool_)
+        chosen[computed] = True
+        before = np.cumsum(lengths[computed]) - lengths[computed]
+        return cls(candidates, order[np.repeat(chosen, lengths)], before, computed, rules)
+
+    @property
+    def result_sequences(self) -> Int64s:
+        """The number of the last record that is not ignored, 0 if all are."""
+        counted = ~self.retracts if self.rules.ignore_delete else np.ones(len(self.rows), np.bool_)
+        last = self._last(counted)
+        return np.where(last < 0, 0, _numbers(self.candidates, self.rows[last]))
+
+    @property
+    def result_kinds(self) -> Int8s:
+        added = np.logical_or.reduceat(~self.retracts, self.starts)
+        removed = self.removes[self.starts + self.lengths - 1]
+        return np.where(removed | ~added, DELETE, INSERT).astype(np.int8)
+
+    def plain(self, schema: TableSchema) -> dict[str, Folded]:
+        """The sources of all columns without sequence groups."""
+        adds = ~self.retracts
+        self._check_not_null(schema, adds | self.replaces)
+        return self._plain(self.candidates.rows.column_names, adds)
+
+    def by_groups(self, schema: TableSchema, group_of: Mapping[str, SequenceGroup]) -> dict[str, Folded]:
+        """The sources of all columns with sequence groups."""
+        names = self.candidates.rows.column_names
+        groups = [group for group in self.rules.groups if set(group.fields) <= set(names)]
+        wins, absent = self._followed(groups)
+        self._check_not_null(schema, self.replaces)
+        columns = self._plain([name for name in names if name not in group_of], ~self.retracts)
+        effective = ~self.removes if not self.rules.ignore_delete else ~self.retracts
+        for group, win, missing in zip(groups, wins, absent, strict=True):
+            wanted = [name for name in (*group.fields, *group.protected) if name in names]
+            touches = effective & ~missing
+            won = touches & win
+            copied = self._sources(self._last(won | self.replaces))
+            cleared = self._last((won & self.retracts) | self.replaces | (won & ~self.retracts))
+            nulled = (cleared >= 0) & (won & self.retracts)[cleared]
+            protected = np.where(nulled, -1, self._sources(cleared))
+            for name in wanted:
+                function = self.rules.functions.get(name)
+                if name in group.fields:
+                    columns[name] = Folded(copied)
+                elif function is None:
+                    columns[name] = Folded(protected)
+                else:
+                    columns[name] = folded(function, self.candidates.rows.column(name), self._verdicts(touches, win))
+        return columns
+
+    def _plain(self, names: Sequence[str], adds: Bools) -> dict[str, Folded]:
+        full = None
+        columns = {}
+        for name in names:
+            if name in (KIND_FIELD.name, SEQUENCE_FIELD.name):
+                continue
+            column = self.candidates.rows.column(name)
+            if not column.null_count:
+                if full is None:
+                    full = Folded(self._sources(self._last(adds | self.replaces)))
+                columns[name] = full
+            else:
+                valid = column.is_valid().to_numpy()[self.rows]
+                columns[name] = Folded(self._sources(self._last((adds & valid) | self.replaces)))
+        return columns
+
+    def _followed(self, groups: Sequence[SequenceGroup]) -> tuple[list[Bools], list[Bools]]:
+        """For each sequence group, which records are not older than the row is then, and which have no sequence. Finds removals, too."""
+        ranks, absent = [], []
+        for group in groups:
+            rank, missing = self._ranks(group)
+            ranks.append(rank)
+            absent.append(missing)
+        removing = [bool(self.rules.remove_record_on_sequence_group & set(group.fields)) for group in groups]
+        wins = [np.zeros(len(self.rows), np.bool_) for _ in groups]
+        longest_first = np.argsort(-self.lengths, kind="stable")
+        lengths, starts = self.lengths[longest_first], self.starts[longest_first]
+        current = [np.full(len(starts), -1, np.int64) for _ in groups]
+        for step in range(int(lengths[0])):
+            size = int(np.searchsorted(-lengths, -step, "left"))
+            at = starts[:size] + step
+            live = ~self.retracts[at] | (not self.rules.ignore_delete)
+            removed = np.zeros(size, np.bool_)
+            if step == 0:
+                for rank, now in zip(ranks, current, strict=True):
+                    now[:size] = np.where(self.based[at], rank[at], now[:size])
+            for rank, missing, now, win, removes in zip(ranks, absent, current, wins, removing, strict=True):
+                won = live & ~missing[at] & (rank[at] >= now[:size])
+                win[at] = won
+                now[:size] = np.where(won, rank[at], now[:size])
+                if removes:
+                    removed |= won & (self.kinds[at] == DELETE)
+            if removed.any():
+                self.removes[at] = removed
+                for rank, now in zip(ranks, current, strict=True):
+                    now[:size] = np.where(removed, rank[at], now[:size])
+        self.replaces = self.based | self.removes
+        return wins, absent
+
+    def _ranks(self, group: SequenceGroup) -> tuple[Int64s, Bools]:
+        """Ranks of the records by the sequence fields of a group, and which of them have none but NULL."""
+        words: list[Int64s] = []
+        missing = np.ones(len(self.rows), np.bool_)
+        for name in group.fields:
+            first, *others = sequence_words(self.candidates.rows.column(name), self.rules.schema.field(name).type, self.rows)
+            missing &= first == 0
+            words += [first, *others]
+        order, starts = Keys(words, len(self.rows)).sort()
+        new = np.zeros(len(order), np.int64)
+        new[starts] = 1
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.cumsum(new) - 1
+        return np.where(missing, -1, ranks), missing
+
+    def _verdicts(self, touches: Bools, win: Bools) -> Records:
+        """What each record does to a protected column with a function. One that comes first and retracts is the row, and then retracts."""
+        verdicts = np.where(self.retracts, Verdict.RETRACT, np.where(win, Verdict.APPLY, Verdict.REVERSED))
+        verdicts = np.where(touches, verdicts, Verdict.SKIP).astype(np.int8)
+        verdicts[self.removes] = Verdict.REPLACE
+        rows, starts = self.rows, self.starts
+        twice = np.flatnonzero(self.based & ~self.removes)
+        if len(twice):
+            rows, verdicts = np.insert(rows, twice, rows[twice]), np.insert(verdicts, twice, np.int8(Verdict.REPLACE))
+            more = (self.based & ~self.removes)[starts].astype(np.int64)
+            starts = starts + np.cumsum(more) - more
+        return Records(rows, starts, verdicts, self._key)
+
+    def _check_not_null(self, schema: TableSchema, mask: Bools) -> None:
+        for name in self.candidates.rows.column_names:
+            column = self.candidates.rows.column(name)
+            if not column.null_count or not schema.has_field(name) or schema.field(name).type.nullable:
+                continue
+            missing = mask & column.is_null().to_numpy()[self.rows]
+            if missing.any():
+                raise MergeError(f"key {self._key_of(missing)}, field {name}: NULL, but the column is NOT NULL; make it nullable")
+
+    def _last(self, mask: npt.NDArray[np.bool_]) -> Int64s:
+        """The last record of each group that is in the mask, or −1."""
+        found: Int64s = np.maximum.reduceat(np.where(mask, self.at, -1), self.starts)
+        return found
+
+    def _sources(self, records: Int64s) -> Int64s:
+        return np.where(records < 0, -1, self.rows[records])
+
+    def _key_of(self, mask: Bools) -> str:
+        """The key of the first record in the mask."""
+        group = int(np.searchsorted(self.starts, np.flatnonzero(mask)[0], "right")) - 1
+        return self._key(group)
+
+    def _key(self, group: int) -> str:
+        return key_text(self.candidates.rows, self.rules.schema.trimmed_primary_keys, int(self.rows[self.starts[group]]))
+
+
+def _numbers(candidates: Candidates, rows: Int64s) -> Int64s:
+    """The sequence numbers of some rows."""
+    return cast(Int64s, candidates.rows.column(SEQUENCE_FIELD.name).to_numpy()[rows])
