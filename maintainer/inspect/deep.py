@@ -146,7 +146,7 @@ class _FileCheck:
         """Whether the file's rows are in order."""
         name, before = self._file.file_name, len(findings.problems)
         with findings.rule("rows", name), open_file(self._store, self._state, self._bucket, self._file) as data:
-            self._missing = frozenset(self._written.names) - frozenset(data.metadata.schema.to_arrow_schema().names)
+            self._missing = frozenset(self._written.names) - frozenset(data.names)
             columns = [*(field.name for field in self._fields), SEQUENCE_FIELD.name, KIND_FIELD.name]
             for first, batch in data.batches(columns, batch_rows(data)):
                 self._look_at(first, batch)

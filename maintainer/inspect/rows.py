@@ -25,7 +25,7 @@ def open_file(store: TableStore, state: TableState, bucket: BucketState, file: D
 
 def batch_rows(data: DataFile, most: int = BATCH_ROWS) -> int:
     """How many rows to read at a time, so that a batch of wide rows takes no more memory than another."""
-    size: int = sum(data.metadata.row_group(number).total_byte_size for number in range(data.metadata.num_row_groups))
+    size = sum(map(data.group_bytes, range(len(data.row_groups))))
     return max(_FEWEST_ROWS, min(most, BATCH_BYTES * max(1, data.row_count) // max(1, size)))
 
 

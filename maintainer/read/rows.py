@@ -146,11 +146,11 @@ class _FileRows:
     def _wanted(self, first: int, rows: int) -> Positions | None:
         """The selected, live rows among these, counted from the first; None: all of them."""
         if self._selected is not None:
-            return _within(self._selected, first, rows)
+            return within(self._selected, first, rows)
         if not self._deleted.range_cardinality(first, first + rows):
             return None
         alive = np.ones(rows, dtype=bool)
-        alive[_within(self._deleted, first, rows)] = False
+        alive[within(self._deleted, first, rows)] = False
         return np.flatnonzero(alive)
 
     def _with_constants(self, batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
@@ -161,10 +161,10 @@ class _FileRows:
 
     def _bytes(self, group: int) -> int:
         """Decoded size of a row group, as its footer has it, of all columns."""
-        return int(self._data.metadata.row_group(group).total_byte_size)
+        return self._data.group_bytes(group)
 
 
-def _within(positions: BitMap64, first: int, rows: int) -> Positions:
+def within(positions: BitMap64, first: int, rows: int) -> Positions:
     if positions.range_cardinality(first, first + rows) == 0:
         return np.zeros(0, dtype=np.int64)
     window = BitMap64()
