@@ -119,6 +119,10 @@ def _sequence_fields(schema: TableSchema, options: TableOptions, engine: MergeEn
             raise UsageError(f"{where}: the values of {name} ({schema.field(name).type}) have no order")
         if options.text(f"fields.{name}.aggregate-function"):
             raise UsageError(f"{where}: {name} says which record is newer, so fields.{name}.aggregate-function has to be unset")
+    if names and not set(schema.partition_keys) <= set(schema.primary_keys):
+        raise UsageError(f"{where}: rows move between partitions, where no column orders them; add the partition keys to the primary key")
+    if names and options.boolean("sequence.snapshot-ordering", False):
+        raise UsageError(f"{where}: snapshots cannot order records, too; unset sequence.snapshot-ordering, or this option")
     return names
 
 
@@ -180,6 +184,8 @@ def _groups(schema: TableSchema, options: TableOptions) -> Iterator[SequenceGrou
             continue
         group = SequenceGroup(_names(key[len(_PREFIX) : -len(_SUFFIX)]), _names(options[key]))
         where = f"option {key} = {options[key]!r}"
+        if not group.fields:
+            raise UsageError(f"{where}: no sequence field is named; fields.<sequence field>.sequence-group is the form")
         for name in group.columns:
             _check_column(schema, name, where)
             if name in schema.primary_keys:
