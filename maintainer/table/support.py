@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from fnmatch import translate
 from typing import TYPE_CHECKING
 
-from maintainer.errors import Unsupported
+from maintainer.errors import Unsupported, UsageError
 from maintainer.model.casting import without_cast
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
@@ -255,7 +255,7 @@ def naming(table: str) -> Iterator[None]:
 
 def findings(schema: TableSchema, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
     """Everything about a table that is refused, kinds before options."""
-    return [*_kind_findings(schema), *_type_findings(schema, schemas), *_option_findings(schema)]
+    return [*_kind_findings(schema), *_type_findings(schema, schemas), *_option_findings(schema), *_merge_findings(schema)]
 
 
 def check_live_files(files: Iterable[DataFileMeta]) -> None:
@@ -346,6 +346,16 @@ def _option_findings(schema: TableSchema) -> Iterator[Finding]:
         elif refusal is None and key not in ignored and not _is_allowed(key):
             meant, why = meant_option(key), "could change rows or files; if it does not, list it in maintain.ignored-options"
             yield Finding(f"{key} = {value}", f"this option is not known here{f' (did you mean {meant}?)' if meant else ''} and {why}")
+
+
+def _merge_findings(schema: TableSchema) -> Iterator[Finding]:
+    """What options of merging cannot mean together (spec 05)."""
+    from maintainer.table.merging import MergeRules
+
+    try:
+        MergeRules.of(schema)
+    except UsageError as error:
+        yield Finding("merging", str(error))
 
 
 def _refusal(key: str) -> Refusal | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from maintainer.merge.order import Keys
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataField
 from maintainer.table.merging import MergeRules
+from maintainer.table.support import findings
 from tests.support.campaign import share
 from tests.support.merge_model import Record, Refused, merge
 
@@ -150,6 +152,7 @@ REFUSED = [
 def test_options_that_contradict_one_another_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         MergeRules.of(schema_of(options))
+    assert any(finding.what == "merging" and re.search(message, finding.why) for finding in findings(schema_of(options)))
 
 
 @given(st.data(), st.sampled_from(OPTIONS[:5]))
