@@ -19,5 +19,9 @@ def open_data_file(storage: Storage, path: str, meta: DataFileMeta, file_schema:
             from maintainer.data.parquet_file import ParquetDataFile
 
             return ParquetDataFile(storage, path, meta, file_schema, read_schema)
+        case "avro":
+            from maintainer.data.avro_file import AvroDataFile
+
+            return AvroDataFile(storage, path, meta, file_schema, read_schema)
         case other:
             raise Unsupported(f"unsupported data file format {other!r} in file {storage.display(path)}")

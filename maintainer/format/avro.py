@@ -51,7 +51,7 @@ def read_records(data: bytes, expected: Schema, what: str) -> Iterator[list[dict
     container = read_header(data, what)
     schema, complete = reader_schema(container.schema, json.dumps(expected), what)
     for offset, count, block in _blocks(data, container, what):
-        source = io.BytesIO(_varint(count) + block + b"\0")
+        source = io.BytesIO(varint(count) + block + b"\0")
         try:
             records = cast(list[dict[str, Any]], schemaless_reader(source, schema, None))
         except Exception as error:  # fastavro raises whatever the bytes lead it to
@@ -67,27 +67,27 @@ def write_records(schema: Schema, records: Sequence[dict[str, Any]], compression
     """A container with the schema as given; its bytes depend on nothing else (the sync marker is a hash of the records)."""
     from fastavro import parse_schema, schemaless_writer
 
-    codec = _codec_name(compression)
+    codec = codec_name(compression)
     parsed = parse_schema({"type": "array", "items": schema})
     blocks: list[tuple[int, bytes]] = []
     for start in range(0, len(records), BLOCK_RECORDS):
         chunk = records[start : start + BLOCK_RECORDS]
         out = io.BytesIO()
         schemaless_writer(out, parsed, chunk)
-        count = _varint(len(chunk))
-        blocks.append((len(chunk), _compress(codec, level, out.getvalue()[len(count) : -1])))
+        count = varint(len(chunk))
+        blocks.append((len(chunk), compress(codec, level, out.getvalue()[len(count) : -1])))
     digest = hashlib.md5(usedforsecurity=False)
     for _, block in blocks:
         digest.update(block)
     sync = digest.digest()
     text = json.dumps(schema, separators=(",", ":")).encode()
     metadata = [(b"avro.codec", codec.encode()), (b"avro.schema", text)]
-    parts = [MAGIC, _varint(len(metadata))]
+    parts = [MAGIC, varint(len(metadata))]
     for key, value in metadata:
-        parts += [_varint(len(key)), key, _varint(len(value)), value]
+        parts += [varint(len(key)), key, varint(len(value)), value]
     parts += [b"\0", sync]
     for records_of_block, block in blocks:
-        parts += [_varint(records_of_block), _varint(len(block)), block, sync]
+        parts += [varint(records_of_block), varint(len(block)), block, sync]
     return b"".join(parts)
 
 
@@ -97,11 +97,11 @@ def read_header(data: bytes, what: str) -> Container:
     metadata: dict[bytes, bytes] = {}
     position = 4
     while True:
-        count, position = _read_varint(data, position)
+        count, position = read_varint(data, position)
         if count == 0:
             break
         if count < 0:
-            count, (_, position) = -count, _read_varint(data, position)
+            count, (_, position) = -count, read_varint(data, position)
         for _ in range(count):
             key, position = _read_bytes(data, position)
             metadata[key], position = _read_bytes(data, position)
@@ -122,11 +122,11 @@ def _blocks(data: bytes, container: Container, what: str) -> Iterator[tuple[int,
     allowed = factor * len(data) + base
     while position < len(data):
         start = position
-        count, position = _read_varint(data, position)
-        size, position = _read_varint(data, position)
+        count, position = read_varint(data, position)
+        size, position = read_varint(data, position)
         if count < 0 or size < 0 or position + size + SYNC_SIZE > len(data):
             raise CorruptFile(f"a block of the {what} claims {count} records in {size} bytes", offset=start)
-        block = _decompress(container.codec, data[position : position + size], allowed, what, start)
+        block = decompress(container.codec, data[position : position + size], allowed, what, start)
         position += size + SYNC_SIZE
         if data[position - SYNC_SIZE : position] != container.sync:
             raise CorruptFile(f"a block of the {what} does not end with the sync marker", offset=start)
@@ -140,7 +140,7 @@ def _blocks(data: bytes, container: Container, what: str) -> Iterator[tuple[int,
 # ---------------------------------------------------------------------------------------------------------------- compression
 
 
-def _codec_name(compression: str) -> str:
+def codec_name(compression: str) -> str:
     """The Avro name of a value of the option `manifest.compression` (Java `AvroFileFormat.createCodecFactory`)."""
     name = {"zstd": "zstandard", "none": "null"}.get(compression.lower(), compression.lower())
     if name not in ("null", "deflate", "snappy", "bzip2", "xz", "zstandard"):
@@ -148,7 +148,7 @@ def _codec_name(compression: str) -> str:
     return name
 
 
-def _compress(codec: str, level: int, block: bytes) -> bytes:
+def compress(codec: str, level: int, block: bytes) -> bytes:
     match codec:
         case "null":
             return block
@@ -174,7 +174,7 @@ def _compress(codec: str, level: int, block: bytes) -> bytes:
             return compressed + zlib.crc32(block).to_bytes(4, "big")
 
 
-def _decompress(codec: str, block: bytes, allowed: int, what: str, offset: int) -> bytes:
+def decompress(codec: str, block: bytes, allowed: int, what: str, offset: int) -> bytes:
     """The content of a block, at most `allowed` bytes; zstd frames of Java do not tell their size."""
     if codec == "null":
         return block
@@ -254,7 +254,7 @@ _DECOMPRESS = {"zstandard": _zstandard, "deflate": _deflate, "bzip2": _bzip2, "x
 # -------------------------------------------------------------------------------------------------------------------- numbers
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """A zigzag varint; only non-negative numbers occur here."""
     rest = value << 1
     out = bytearray()
@@ -265,7 +265,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= len(data) or shift > 63:
@@ -279,7 +279,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    size, position = _read_varint(data, position)
+    size, position = read_varint(data, position)
     if size < 0 or position + size > len(data):
         raise CorruptFile("a value of an Avro header is cut off", offset=position)
     return data[position : position + size], position + size

@@ -30,7 +30,7 @@ ACTED_ON: Mapping[str, str] = {
     "kinds of rows that are written": "rowkind.field ignore-update-before",
     "number and choice of buckets": "bucket bucket-key bucket-function.type",
     "keys, already taken into the schema itself": "primary-key partition",
-    "deletion vectors": "deletion-vectors.enabled deletion-vectors.bitmap64",
+    "deletion vectors": "deletion-vectors.enabled deletion-vectors.bitmap64 deletion-vectors.merge-on-read",
     "names and directories of data files": (
         "data-file.prefix data-file.path-directory file.suffix.include.compression partition.default-name partition.legacy-name"
     ),
@@ -161,7 +161,6 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
     yield from refuse("data files would have to go elsewhere", "data-file.external-paths", UNSET)
     yield from refuse("data files would have to go elsewhere", "data-file.external-paths.strategy", ["none"])
     yield from refuse("null keys are not merged yet", "primary-key.nullable")
-    yield from refuse("level 0 would have to be merged while reading", "deletion-vectors.merge-on-read", reading=True)
     yield from refuse("it is not acted on yet", "compaction.force-rewrite-all-files")
     yield from refuse(
         "indexes of this family are not maintained yet",
@@ -206,8 +205,8 @@ READ_MODES = frozenset(
 )
 """Values of `scan.mode` that batch reads act on (`maintainer.read.travel`)."""
 
-FORMATS = frozenset({"parquet"})
-"""File formats that are read and written."""
+FORMATS = frozenset({"parquet", "avro"})
+"""File formats that are read."""
 
 
 @dataclass(frozen=True)
@@ -299,8 +298,7 @@ def _kind_findings(schema: TableSchema) -> Iterator[Finding]:
     if not options.deletion_vectors_enabled:
         yield Finding(
             f"deletion-vectors.enabled = {options.get('deletion-vectors.enabled', 'false')}",
-            "without deletion vectors, files would have to be merged while reading (new tables: 'deletion-vectors.enabled' = 'true')",
-            reading=True,
+            "tables without deletion vectors are only read yet (new tables: 'deletion-vectors.enabled' = 'true')",
         )
     if options.bucket == -1:
         yield Finding("bucket = -1", "tables with dynamic buckets are not supported yet (new tables: 'bucket' = '<number>')")

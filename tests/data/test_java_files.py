@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,11 @@ def case_of(archive: str) -> JavaCase:
     return java_case(name, bool(after))
 
 
-def parquet_files(case: JavaCase) -> Iterator[tuple[ManifestEntry, TableSchema]]:
+def parquet_files(case: JavaCase, formats: tuple[str, ...] = (".parquet",)) -> Iterator[tuple[ManifestEntry, TableSchema]]:
     """Of key-value tables."""
     for entry in case.data_files.values():
         schema = case.schemas[entry.file.schema_id]
-        if schema.primary_keys and entry.file.file_name.endswith(".parquet"):
+        if schema.primary_keys and entry.file.file_name.endswith(formats):
             yield entry, schema
 
 
@@ -65,12 +66,18 @@ def records(case: JavaCase, entry: ManifestEntry, schema: TableSchema) -> list[l
 @pytest.mark.parametrize("archive", [name for name in LAST if name.split(".")[0] not in NOT_READ])
 def test_records(archive: str) -> None:
     case = case_of(archive)
-    for entry, schema in parquet_files(case):
+    for entry, schema in parquet_files(case, (".parquet", ".avro")):
         found = records(case, entry, schema)
         expected = case.json.get("dataFiles", {}).get(entry.file.file_name, {}).get("records")
         assert len(found) == entry.file.row_count
         if expected is not None:
             assert found == expected
+
+
+@pytest.mark.parametrize("archive", ["types_avro.after", "nested_avro.after"])
+def test_avro_records_without_polars(archive: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    test_records(archive)
 
 
 def test_the_cases_hold_every_type() -> None:
