@@ -59,8 +59,8 @@ class AvroDataFile(DataFile):
 
     def _read(self, groups: list[int], plans: Sequence[Column]) -> pa.Table:
         names = [plan.name for plan in plans if plan.name is not None]
-        empty = [decode(self._nodes, [], names)]
-        return pa.concat_tables(empty + [table for _ in groups for table in self._tables(names)])
+        tables = [table for _ in groups for table in self._tables(names)]
+        return pa.concat_tables(tables or [decode(self._nodes, [], names)])
 
     def _raw_batches(self, plans: Sequence[Column], batch_rows: int, piece: list[int], rows: int) -> Iterator[pa.RecordBatch]:
         for table in self._tables([plan.name for plan in plans if plan.name is not None]):
