@@ -66,7 +66,8 @@ class SequenceOrder:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All records of some keys. `rows` are in the order of `keys` and `levels`; `order` and `starts` are described above."""
+    """All records of some keys. `rows` are in the order of `keys` and `levels`; `order` and `starts` are described above. `by_file`: the order
+    of the records of each key is that of their files, as it is nearly always: higher levels first, so that the last one always counts."""
 
     rows: pa.Table
     keys: Keys
@@ -74,18 +75,20 @@ class Candidates:
     order: Int64s
     starts: Int64s
     sequence: SequenceOrder = SequenceOrder()
+    by_file: bool = False
 
     @classmethod
     def sorted(cls, rows: pa.Table, keys: Keys, levels: npt.NDArray[np.int8], sequence: SequenceOrder) -> Candidates:
         """Of rows that come oldest first as far as their files say."""
         order, starts = keys.sort()
-        return cls(rows, keys, levels, _by_age(rows, order, starts, sequence), starts, sequence)
+        by_age = _by_age(rows, order, starts, sequence)
+        return cls(rows, keys, levels, by_age, starts, sequence, by_age is order)
 
     @classmethod
     def unique(cls, rows: pa.Table, keys: Keys, levels: npt.NDArray[np.int8], sequence: SequenceOrder) -> Candidates:
         """Of rows that are in key order, one of each key."""
         every = np.arange(len(keys))
-        return cls(rows, keys, levels, every, every, sequence)
+        return cls(rows, keys, levels, every, every, sequence, by_file=True)
 
     @property
     def groups(self) -> int:
@@ -120,6 +123,9 @@ class Candidates:
         levels = self.levels[self.order]
         if self.groups == len(self.order):
             return np.where(levels > 0, self.order, -1)
+        if self.by_file:
+            counts = np.add.reduceat(levels > 0, self.starts, dtype=np.int64)
+            return np.where(counts > 0, self.order[self.starts + counts - 1], -1)
         above = np.where(levels > 0, levels, _NO_LEVEL)
         smallest = np.minimum.reduceat(above, self.starts)
         chosen = np.flatnonzero((above == np.repeat(smallest, self.lengths)) & (above != _NO_LEVEL))
@@ -152,7 +158,7 @@ class Candidates:
         if counts.all():
             return self
         before = np.concatenate(([0], np.cumsum(counts)))
-        return replace(self, order=self.order[counts], starts=before[self.starts])
+        return replace(self, order=self.order[counts], starts=before[self.starts], by_file=False)
 
     def joined(self, rows: pa.Table, groups: Int64s, levels: npt.NDArray[np.int8]) -> Candidates:
         """One more record for each of some keys: what a lookup found in levels above."""

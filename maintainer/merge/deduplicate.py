@@ -23,7 +23,9 @@ class Deduplicate:
         return merged_columns(tuple(wanted), self.rules)
 
     def merge(self, candidates: Candidates, lookup: bool) -> Chosen:
-        counted = candidates.counting() if self.rules.needs_lookup and not candidates.is_unique else candidates
+        if candidates.by_file and not self.rules.ignore_delete:
+            return Chosen(candidates, candidates.last)
+        counted = candidates.counting() if self.rules.needs_lookup else candidates
         last = counted.last
         if not self.rules.ignore_delete:
             return Chosen(candidates, last)
