@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from maintainer.data.key_cache import KeyCache
 from maintainer.index.payload import Chunk
 from maintainer.model.bucket import BucketState
 from maintainer.storage.layout import FileNames
@@ -17,12 +18,19 @@ from maintainer.table.store import TableStore
 class Attempt:
     """Creates the index files of a bucket, and keeps account of all files."""
 
-    def __init__(self, store: TableStore, bucket: BucketState) -> None:
+    def __init__(self, store: TableStore, bucket: BucketState, cache: KeyCache | None = None) -> None:
+        """`cache` has key columns of data files that earlier attempts read."""
         self.store = store
         self.bucket = bucket
+        self.cache = cache
         self.index_names = FileNames("index-")
         self.created: list[str] = []
         self.bytes_written = 0
+
+    @property
+    def place(self) -> str:
+        """The URI of the bucket."""
+        return f"{self.store.uri}/{self.store.layout.bucket_directory(self.bucket.partition, self.bucket.bucket)}"
 
     def write_index(self, chunks: Sequence[Chunk]) -> str:
         """Store an index file; its name."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import structlog
 
 from maintainer.data.deletions import read_deletions, write_deletions
+from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
 from maintainer.errors import CorruptFile, UsageError
 from maintainer.index import groups
@@ -51,14 +52,16 @@ def execute(
     memory: int,
     progress: Progress | None = None,
     spill: Spill | None = None,
+    cache: KeyCache | None = None,
 ) -> Result:
     """Do one item of a plan. `schema` is that of the plan, with the dynamic options of the call; `memory` is a budget in bytes; what does not
-    fit into it goes to `spill`, by default to the system's directory for temporary files without a limit."""
+    fit into it goes to `spill`, by default to the system's directory for temporary files without a limit; what is read of keys is kept in
+    `cache`."""
     if plan.snapshot_id is None or schema.id != plan.schema_id:
         raise UsageError(
             f"{store.name}: this plan was made for snapshot {plan.snapshot_id} and schema {plan.schema_id}, not for schema {schema.id}"
         )
-    attempt = Attempt(store, work.bucket)
+    attempt = Attempt(store, work.bucket, cache)
     try:
         return _Execution(plan, work, store, schema, memory, spill or Spill(), attempt, progress).run()
     except CorruptFile as error:
@@ -107,6 +110,7 @@ class _Execution:
             spill=spill,
             rewrite_append=work.rewrite_append and bool(self.definitions),
             progress=self._progress(progress),
+            now=work.clock.now // 1000,
         )
 
     def run(self) -> Result:
@@ -195,9 +199,10 @@ class _Execution:
 
     def _message(self, deletion_file: IndexFileMeta | None, changes: GroupChanges) -> CommitMessage:
         before, after = tuple(self.compaction.before.values()), tuple(self.compaction.after.values())
+        changelog = tuple(self.compaction.changelog)
         added = changes.added if deletion_file is None else (deletion_file, *changes.added)
         bucket = self.work.bucket
-        if not before and not after:
+        if not (before or after or changelog):
             return CommitMessage(
                 bucket.partition, bucket.bucket, bucket.total_buckets, new_index_files=added, deleted_index_files=changes.removed
             )
@@ -207,6 +212,7 @@ class _Execution:
             total_buckets=bucket.total_buckets,
             compact_before=before,
             compact_after=after,
+            compact_changelog_files=changelog,
             compact_new_index_files=added,
             compact_deleted_index_files=changes.removed,
         )

@@ -265,7 +265,7 @@ class _Planner:
                 return f"{runs} of like sizes ({Rule.RATIO.value})"
 
     def _plan_compaction(self, bucket: BucketState, levels: Levels, full: bool) -> Work | None:
-        options = unit_options(self.table_options, levels.max_level, self.rewrite_append)
+        options = unit_options(self.schema, levels, self.rewrite_append, self.request.expired)
         unit, reason, memory = self._pick(bucket, levels, full)
         taken = () if unit is None else unit.files
         where_they_are = [file for file in append_files(bucket.files) if file not in taken] if self.rewrite_append else []

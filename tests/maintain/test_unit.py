@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maintainer.maintain.unit import Keep, Rewrite, Step, UnitOptions, Upgrade, drops_deletes, steps
+from maintainer.maintain.unit import Keep, Rewrite, Rewriter, Step, UnitOptions, Upgrade, steps
 from maintainer.merge.sections import key_range
 from maintainer.model.files import DataFileMeta, FileSource
 from maintainer.model.work import CompactionUnit
@@ -15,7 +16,7 @@ from tests.support.builders import file_meta, types
 
 KEY = key_range(types("INT"))
 SMALL, LARGE = 10, 1000
-OPTIONS = UnitOptions(max_level=5, small_file_size=100)
+OPTIONS = UnitOptions(max_level=5, highest_level=5, small_file_size=100)
 
 
 def shown(found: list[Step]) -> list[str]:
@@ -24,7 +25,7 @@ def shown(found: list[Step]) -> list[str]:
             case Rewrite():
                 return "rewrite " + " ".join("|".join("+".join(f.file_name for f in run) for run in section) for section in step.sections)
             case Upgrade():
-                return f"upgrade {step.file.file_name}{' lookup' if step.lookup else ''}"
+                return f"upgrade {step.file.file_name}{' evaluated' if step.evaluate else ''}"
             case Keep():
                 return f"keep {step.file.file_name}"
 
@@ -86,24 +87,24 @@ def test_a_level_0_file_with_deletes_is_rewritten_into_any_level() -> None:
 
 
 def test_below_the_highest_level_a_moved_file_still_has_older_versions_to_mark() -> None:
-    assert taken([file_meta("a", size=SMALL)], output_level=4) == ["upgrade a lookup"]
+    assert taken([file_meta("a", size=SMALL)], output_level=4) == ["upgrade a evaluated"]
     assert taken([file_meta("a", 2, size=SMALL)], output_level=4) == ["upgrade a"]
 
 
 def test_without_deletion_vectors_a_file_with_deletes_moves_below_the_highest_level() -> None:
-    options = UnitOptions(max_level=5, small_file_size=100, deletion_vectors=False)
+    options = replace(OPTIONS, rewriter=Rewriter.PLAIN, deletion_vectors=False)
     assert taken([file_meta("a", size=SMALL, deletes=1)], 4, options) == ["upgrade a"]
 
 
 def test_append_files_are_rewritten_where_indexes_want_them() -> None:
-    options = UnitOptions(max_level=5, small_file_size=100, rewrite_append=True)
+    options = replace(OPTIONS, rewrite_append=True)
     assert taken([file_meta("a", size=SMALL)], 5, options) == ["rewrite a"]
     assert taken([file_meta("a", 5, size=LARGE, source=FileSource.APPEND)], 5, options) == ["rewrite a"]
     assert taken([file_meta("a", 3, size=SMALL, source=FileSource.COMPACT)], 4, options) == ["upgrade a"]
 
 
 def test_all_files_are_rewritten_on_request() -> None:
-    options = UnitOptions(max_level=5, small_file_size=100, force_rewrite_all_files=True)
+    options = replace(OPTIONS, force_rewrite_all_files=True)
     assert taken([file_meta("a", 5, size=LARGE)], 5, options) == ["rewrite a"]
 
 
@@ -120,15 +121,65 @@ def test_a_disordered_file_is_never_moved_and_its_real_range_counts() -> None:
 
 
 def test_only_a_rewrite_of_level_0_looks_older_versions_up() -> None:
-    assert not Rewrite((((file_meta("a", 3),),),)).lookup
-    assert Rewrite((((file_meta("a", 3),), (file_meta("b", 0),)),)).lookup
+    assert not Rewrite((((file_meta("a", 3),),),)).takes_level_0
+    assert Rewrite((((file_meta("a", 3),), (file_meta("b", 0),)),)).takes_level_0
 
 
 def test_deletes_are_dropped_where_nothing_older_is_left_to_hide() -> None:
-    assert drops_deletes(5, 5, deletion_vectors=False)
-    assert not drops_deletes(4, 5, deletion_vectors=False)
-    assert drops_deletes(4, 5, deletion_vectors=True)
-    assert not drops_deletes(0, -1, deletion_vectors=True)
+    plain = replace(OPTIONS, rewriter=Rewriter.PLAIN, deletion_vectors=False)
+    assert plain.drops_deletes(5)
+    assert not plain.drops_deletes(4)
+    assert replace(plain, highest_level=4).drops_deletes(4)
+    assert OPTIONS.drops_deletes(4)
+    assert not replace(OPTIONS, highest_level=-1).drops_deletes(0)
+
+
+class TestLookupUpgrade:
+    """A file of level 0 that a lookup rewriter is to move (spec 04 §6.2), without deletion vectors unless said otherwise."""
+
+    OPTIONS = replace(OPTIONS, deletion_vectors=False)
+
+    def test_without_vectors_and_changelog_nothing_has_to_be_looked_at(self) -> None:
+        assert taken([file_meta("a", size=SMALL, deletes=1)], 4, self.OPTIONS) == ["upgrade a"]
+
+    def test_a_changelog_needs_the_records_in_any_level(self) -> None:
+        options = replace(self.OPTIONS, lookup_changelog=True)
+        assert taken([file_meta("a", size=SMALL)], 4, options) == ["upgrade a evaluated"]
+        assert taken([file_meta("a", size=SMALL)], 5, options) == ["upgrade a evaluated"]
+        assert taken([file_meta("a", 3, size=SMALL)], 5, options) == ["upgrade a"]
+
+    def test_records_that_older_ones_have_a_say_in_are_merged_with_them(self) -> None:
+        options = replace(self.OPTIONS, last_wins=False)
+        assert taken([file_meta("a", size=SMALL)], 4, options) == ["rewrite a"]
+        assert taken([file_meta("a", size=SMALL)], 5, options) == ["upgrade a"]
+
+    def test_deletes_go_with_vectors_alone(self) -> None:
+        for vectors in (False, True):
+            options = replace(self.OPTIONS, last_wins=False, deletion_vectors=vectors, highest_level=2)
+            (step,) = steps(CompactionUnit(4, (file_meta("a", size=SMALL),)), KEY, options)
+            assert isinstance(step, Rewrite) and step.drop_deletes == vectors
+
+    def test_a_level_of_another_format_takes_no_file_as_it_is(self) -> None:
+        options = replace(self.OPTIONS, file_formats={0: "avro"})
+        assert taken([file_meta("a", size=SMALL)], 5, options) == ["rewrite a"]
+        assert taken([file_meta("a", 1, size=SMALL)], 5, options) == ["upgrade a"]
+        assert taken([file_meta("a", size=SMALL)], 5, replace(options, rewriter=Rewriter.PLAIN)) == ["upgrade a"]
+
+    def test_a_vector_index_wants_files_of_a_compaction(self) -> None:
+        assert taken([file_meta("a", size=SMALL)], 5, replace(OPTIONS, vector_index=True)) == ["rewrite a"]
+
+
+def test_a_full_changelog_tells_what_reaches_the_highest_level() -> None:
+    options = replace(OPTIONS, rewriter=Rewriter.FULL_CHANGELOG, deletion_vectors=False)
+    assert taken([file_meta("a", size=SMALL)], 5, options) == ["upgrade a evaluated"]
+    assert taken([file_meta("a", 3, size=SMALL)], 5, options) == ["upgrade a evaluated"]
+    assert taken([file_meta("a", size=SMALL)], 4, options) == ["upgrade a"]
+
+
+def test_files_with_expired_records_are_rewritten() -> None:
+    options = replace(OPTIONS, expire_files=frozenset({"a"}))
+    files = [file_meta("a", 5, size=LARGE, keys=(0, 9)), file_meta("b", 5, size=LARGE, keys=(10, 19))]
+    assert taken(files, 5, options) == ["rewrite a", "keep b"]
 
 
 @st.composite
@@ -143,7 +194,7 @@ def units(draw: st.DrawFn) -> CompactionUnit:
 
 @given(units(), st.booleans())
 def test_each_file_is_in_one_step_and_steps_are_in_key_order(unit: CompactionUnit, rewrite_append: bool) -> None:
-    options = UnitOptions(max_level=5, small_file_size=100, rewrite_append=rewrite_append)
+    options = replace(OPTIONS, rewrite_append=rewrite_append)
     found = steps(unit, KEY, options)
     assert sorted(file.file_name for step in found for file in step.files) == sorted(file.file_name for file in unit.files)
     spans = [(min(KEY(file)[0] for file in step.files), max(KEY(file)[1] for file in step.files)) for step in found]
