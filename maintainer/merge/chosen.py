@@ -42,7 +42,7 @@ class Chosen:
         return pc.take(self.candidates.rows, pa.array(sources), boundscheck=False)
 
     def rows(self, drop_deletes: bool) -> pa.Table:
-        if drop_deletes:
+        if drop_deletes and (self.candidates.kinds & RETRACT_BIT).any():
             retracts = (self.kinds & RETRACT_BIT).astype(np.bool_)
             if retracts.any():
                 return self.take(np.flatnonzero(~retracts))
