@@ -2,7 +2,7 @@
 
 Invariants of what one flush writes for a bucket:
 
-* keys ascend and are unique; of several rows of a key the newest is kept, by the table's sequence fields and then by arrival, with its kind;
+* keys ascend and are unique; several rows of a key are one record of the table's merge engine, by sequence fields and then by arrival;
 * with changelog-producer = input, all rows as they came are in changelog files beside them, ordered by key, sequence fields and arrival;
 * the sequence number of a row is the bucket's next number plus the row's place in its arrival order; the next number starts at the largest
   `_MAX_SEQUENCE_NUMBER` of the bucket's live files plus one (0 for an empty bucket), or at what this writer gave out before if that is larger;
@@ -25,11 +25,12 @@ import numpy as np
 import pyarrow as pa
 
 from maintainer.data.writer import DataFileWriter
-from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, Unsupported, UsageError
+from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, MergeError, Unsupported, UsageError
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import BucketKey, DataFileMeta, FileRole, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.snapshot import Snapshot
+from maintainer.table.merging import MergeEngine, MergeRules
 from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_table
@@ -57,7 +58,9 @@ class Writer:
         self._options = store.options(self._schema)
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
+        self._rules = MergeRules.of(self._schema)
         self._kinds = RowKinds(self._schema, self._options)
+        self._keys_are_enough = self._rules.engine in (MergeEngine.DEDUPLICATE, MergeEngine.FIRST_ROW)
         self._writes_changelog = self._options.changelog_producer == "input"
         self._new_files: dict[BucketKey, list[DataFileMeta]] = {}
         self._changelog: dict[BucketKey, list[DataFileMeta]] = {}
@@ -87,7 +90,8 @@ class Writer:
             kept = self._kinds.kept(kinds)
             if not kept.all():
                 batch, kinds = batch.filter(pa.array(kept)), kinds[kept]
-            conformed = rows.mixed(batch, self._schema, (kinds & RETRACT_BIT) != 0)
+            retracts = (kinds & RETRACT_BIT) != 0
+            conformed = rows.mixed(batch, self._schema, retracts) if self._keys_are_enough else rows.upserts(batch, self._schema)
             self._buffer.append(conformed.append_column(KIND_FIELD.name, pa.array(kinds)))
             self._buffered += conformed.nbytes
             if self._buffered >= FLUSH_BYTES:
@@ -145,10 +149,14 @@ class Writer:
         arrived = table.take(pa.array(part.rows))
         sequences = pa.array(np.arange(first, first + len(part.rows)))
         arrived = arrived.add_column(arrived.num_columns - 1, SEQUENCE_FIELD.name, sequences)
-        flush = Flush.of(arrived, self._schema, self._options.sequence_fields, self._options.sequence_descending)
+        flush = Flush.of(arrived, self._rules)
         if self._writes_changelog:
             self._changelog.setdefault(part.key, []).extend(self._write_files(part.key, flush.changes(), FileRole.CHANGELOG))
-        self._new_files.setdefault(part.key, []).extend(self._write_files(part.key, flush.merged(), FileRole.DATA))
+        try:
+            merged = flush.merged()
+        except MergeError as error:
+            raise MergeError(f"{self._store.name}: {error}") from error
+        self._new_files.setdefault(part.key, []).extend(self._write_files(part.key, merged, FileRole.DATA))
         self._next_sequence[part.key] = first + len(part.rows)
 
     def _write_files(self, key: BucketKey, rows: pa.Table, role: FileRole) -> Sequence[DataFileMeta]:

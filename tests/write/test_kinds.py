@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maintainer.data.arrow_types import to_arrow
 from maintainer.data.reader import open_data_file
 from maintainer.errors import UsageError
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.snapshot import CommitKind
+from maintainer.table.merging import MergeRules
 from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
 from maintainer.write import writer as writer_module
-from maintainer.write.flush import Flush, ranked
+from maintainer.write.flush import Flush
 from maintainer.write.kinds import RowKinds
 from tests.support import builders
 from tests.write.test_writer import everything, rows_of, table, writing
@@ -178,25 +179,11 @@ def test_sequence_fields_come_before_arrival(rows: list[tuple[int, int | None, i
         {name: pa.array([row[place] for row in rows], pa.int32()) for place, name in enumerate(("id", "s", "t"))}
         | {"n": list(range(len(rows)))}
     )
-    flush = Flush.of(given_rows, schema, ("s", "t"), descending)
+    numbers = pa.array(range(len(rows)), pa.int64())
+    given_rows = given_rows.append_column(SEQUENCE_FIELD.name, numbers).append_column(KIND_FIELD.name, pa.array([0] * len(rows), pa.int8()))
+    options = {"sequence.field": "s,t", "sequence.field.sort-order": "descending" if descending else "ascending"}
+    flush = Flush.of(given_rows, MergeRules.of(replace(schema, options=options)))
     expected = by_hand(rows, descending)
     assert flush.changes()["n"].to_pylist() == expected
     newest = {rows[row][0]: row for row in expected}
     assert flush.merged()["n"].to_pylist() == list(newest.values())
-
-
-@pytest.mark.parametrize(
-    ("text", "values", "ranks"),
-    [
-        ("DOUBLE", [0.0, -0.0, float("nan"), None, float("inf")], [2, 1, 4, 0, 3]),
-        ("STRING", ["z", "é", "\uffff", "😀", "", None], [2, 3, 4, 5, 1, 0]),
-        ("INT", [None, None], [0, 0]),
-        ("INT", [], []),
-    ],
-)
-def test_ranks_are_in_the_order_of_java(text: str, values: list[Any], ranks: list[int]) -> None:
-    data_type = builders.type_(text)
-    column = pa.chunked_array([pa.array(values, to_arrow(data_type), from_pandas=False)])
-    assert ranked(column, data_type, descending=False).tolist() == ranks
-    most = max(ranks, default=0) + 1
-    assert ranked(column, data_type, descending=True).tolist() == [most - rank if rank else 0 for rank in ranks]
