@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from maintainer.api.account import PassReport
     from maintainer.api.create import Definition
     from maintainer.api.maintenance import OnEvent
+    from maintainer.data.key_cache import KeyCache
     from maintainer.data.spill import Spill
     from maintainer.inspect.contents import Files, Snapshots
     from maintainer.inspect.coverage import AwaitedCoverage, Coverage
@@ -99,8 +100,14 @@ class Table:
         tag: str | None = None,
         as_of: Any = None,
         use_index: bool = True,
+        *,
+        memory: int | None = None,
+        spill: Spill | None = None,
     ) -> Scan:
-        """Rows that a batch reader sees; nothing is read before the scan is asked for its plan or its rows."""
+        """Rows that a batch reader sees; nothing is read before the scan is asked for its plan or its rows.
+
+        Where files have to be merged for it, `memory` is a budget in bytes (256 MB by default), and what does not fit goes to `spill`.
+        """
         from maintainer.read.scan import Scan
 
         return Scan(
@@ -113,6 +120,8 @@ class Table:
             tag=tag,
             as_of=as_of,
             use_index=use_index,
+            memory=memory,
+            spill=spill,
         )
 
     def writer(self) -> Writer:
@@ -138,6 +147,7 @@ class Table:
         commit_interval: float | None = None,
         stop: threading.Event | None = None,
         spill: Spill | None = None,
+        cache: KeyCache | None = None,
         rewrite_append_bytes: int | None = None,
     ) -> PassReport:
         """One maintenance pass, until nothing is left to do: compacts, builds the index groups that this touches, and commits both.
@@ -145,7 +155,8 @@ class Table:
         `full`: everything into the highest level. `partitions`: only these, each by some or all of its columns. `index_only`: index groups,
         no data; of these `columns` only, with `force` also current ones. `rewrite_append=False` moves files as Java does where no index can
         cover them, and `rewrite_append_bytes` limits what is rewritten of those that are there already. Without `repeat` one round is enough.
-        `memory` is a budget in bytes; what does not fit goes to `spill`. What is finished is committed in groups, each `commit_interval`
+        `memory` is a budget in bytes; what does not fit goes to `spill`. `cache` is for passes over the same table again and again: the keys
+        of files that do not change are kept there. What is finished is committed in groups, each `commit_interval`
         seconds (by default what `maintain.commit-interval` says) and before an error is raised. Setting `stop` ends the pass early.
 
         The callbacks are called from several threads: `progress(work, bytes)` while files are read, `on_event(name, fields)` for what is
@@ -168,6 +179,7 @@ class Table:
             commit_interval=commit_interval,
             stop=stop,
             spill=spill,
+            cache=cache,
             rewrite_append_bytes=rewrite_append_bytes,
         )
 

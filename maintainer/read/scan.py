@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -32,12 +32,19 @@ from maintainer.model.types import DataField
 from maintainer.read import travel
 from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
-from maintainer.read.plan import FilePlan, ScanPlan, plan_files
+from maintainer.read.plan import MERGED, FilePlan, ScanPlan, plan_files
 from maintainer.read.rows import RowReader
 from maintainer.read.sql import parse_predicate
 from maintainer.table.state import SnapshotExpired, is_leaving, load_state
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_live_files, check_readable, naming
+
+if TYPE_CHECKING:
+    from maintainer.merge.spilling import Spill
+    from maintainer.read.merging import MergeReader
+
+MEMORY = 256 << 20
+"""Bytes that merging may hold, unless the call says otherwise."""
 
 Condition = str | Expression | Column | Predicate
 
@@ -71,7 +78,8 @@ class Scan:
 
     `where` is SQL, `col("a") > 1`, or a bound predicate; `columns` are in the asked order (None: all); `order_by` is a column, `"c DESC"`, or
     a list (NULLs first ascending, last descending); at most one of `snapshot_id`, `tag` and `as_of` (epoch milliseconds, a time, or text)
-    chooses the snapshot; `use_index=False` reads without indexes, with the same rows.
+    chooses the snapshot; `use_index=False` reads without indexes, with the same rows. Where files are merged, `memory` is a budget in bytes,
+    and what does not fit goes to `spill`.
     """
 
     store: TableStore
@@ -83,6 +91,8 @@ class Scan:
     tag: str | None = None
     as_of: int | str | dt.datetime | None = None
     use_index: bool = True
+    memory: int | None = None
+    spill: Spill | None = None
 
     @property
     def fields(self) -> tuple[DataField, ...]:
@@ -104,7 +114,7 @@ class Scan:
             return ScanPlan(snapshot, schema, predicate, plan_files(self.store, state, predicate, self.use_index))
 
     def explain(self) -> Explanation:
-        """Per file, whether it is pruned, narrowed by an index, or read raw, and why."""
+        """Per file, whether it is pruned, narrowed by an index, read raw, or merged with others, and why."""
         plan = self.plan()
         files = tuple(_decision(plan, file) for file in plan.files)
         return Explanation(self.store.name, None if plan.snapshot is None else plan.snapshot.id, files)
@@ -185,7 +195,7 @@ class Scan:
         with naming(self.store.name):
             check_live_files(file.file for file in plan.to_read)
         wanted = tuple(dict.fromkeys((*columns, *(key.column for key in keys))))
-        batches = self._unordered(plan, RowReader(self.store, plan.schema, wanted, plan.predicate))
+        batches = self._unordered(plan, wanted)
         if keys:
             table = _sorted(batches, wanted, keys, plan.schema, self.limit)
             yield from table.select(list(columns)).to_batches(max_chunksize=65_536)
@@ -199,15 +209,26 @@ class Scan:
             if left == 0:
                 return
 
-    def _unordered(self, plan: ScanPlan, reader: RowReader) -> Iterator[pa.RecordBatch]:
+    def _unordered(self, plan: ScanPlan, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         assert plan.snapshot is not None
+        reader = RowReader(self.store, plan.schema, columns, plan.predicate)
+        merging = self._merging(plan, columns) if any(file.decision == MERGED for file in plan.to_read) else None
         with self._expiring(plan.snapshot):
-            for _, files in groupby(plan.to_read, key=lambda file: file.bucket.key):
-                deleted: dict[str, BitMap64] | None = None
+            for _, found in groupby(plan.to_read, key=lambda file: file.bucket.key):
+                files = list(found)
+                deleted = _deletions(self.store, files[0].bucket)
+                together = [file.file for file in files if file.decision == MERGED]
                 for file in files:
-                    if deleted is None:
-                        deleted = _deletions(self.store, file.bucket)
-                    yield from reader.read(file, deleted.get(file.file.file_name))
+                    if file.decision != MERGED:
+                        yield from reader.read(file, deleted.get(file.file.file_name))
+                if merging is not None and together:
+                    yield from merging.read(files[0].bucket, together, deleted)
+
+    def _merging(self, plan: ScanPlan, columns: tuple[str, ...]) -> MergeReader:
+        from maintainer.data.spill import Spill
+        from maintainer.read.merging import MergeReader
+
+        return MergeReader(self.store, plan.schema, columns, plan.predicate, self.memory or MEMORY, self.spill or Spill())
 
     @contextmanager
     def _expiring(self, snapshot: Snapshot) -> Iterator[None]:

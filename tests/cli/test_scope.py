@@ -34,8 +34,6 @@ OPTIONS = [
     ("file.format.per.level", "0:avro"),
     ("data-file.external-paths", "s3://bucket/x"),
     ("primary-key.nullable", "true"),
-    ("deletion-vectors.merge-on-read", "true"),
-    ("deletion-vectors.enabled", "false"),
     ("bucket", "-1"),
     ("bucket", "-2"),
     ("pk-vector.index.columns", "n"),
@@ -52,8 +50,6 @@ OPTIONS = [
     ("an.option.of.tomorrow", "1"),
 ]
 ROWS_COULD_BE_WRONG = {
-    "deletion-vectors.merge-on-read",
-    "deletion-vectors.enabled",
     "pk-clustering-override",
     "data-evolution.enabled",
     "type",

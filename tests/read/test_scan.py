@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 import maintainer.read.rows as rows_module
 from maintainer.data.reader import DataFile
-from maintainer.errors import CorruptFile, MissingFile, Unsupported, UsageError
+from maintainer.errors import CorruptFile, MissingFile, UsageError
 from maintainer.format import snapshot_json
 from maintainer.model.files import BucketKey, FileSource
 from maintainer.read.expression import col
@@ -23,7 +23,7 @@ from maintainer.read.scan import Scan
 from maintainer.table.state import SnapshotExpired
 from maintainer.table.store import open_store
 from tests.support.builders import schema, type_
-from tests.support.built_tables import ONLY_BUCKET, BuiltTable
+from tests.support.built_tables import BuiltTable
 from tests.support.evolve import retype_column
 from tests.support.small_table import SmallTable
 
@@ -446,17 +446,8 @@ def test_an_index_says_nothing_about_a_column_whose_type_was_changed(table: Buil
     reason = "a: the type of the column was changed (INT to STRING)"
     assert {(file.decision, file.reason) for file in files if file.decision != PRUNED} == {(RAW, reason)}
     assert sum(file.decision == RAW for file in files) == 4
-    with pytest.raises(Unsupported, match="INT to STRING"):
-        Scan(table.store, "a = '1'").to_arrow()
+    assert ids(Scan(table.store, "a = '1'")) == [i for i in VISIBLE if i % 5 == 1]
     assert ids(Scan(table.store, "s = 'red'", ["id"])) == [i for i in VISIBLE if i % 4 == 0]
-
-
-def test_a_table_that_needs_merging_is_refused(tmp_path: Path) -> None:
-    built = BuiltTable(tmp_path / "t", schema(options={"bucket": "1"}))
-    built.put([{"id": 1, "name": "x"}], key=ONLY_BUCKET)
-    built.publish()
-    with pytest.raises(Unsupported, match=r"deletion-vectors\.enabled"):
-        Scan(built.store).to_arrow()
 
 
 def test_a_table_without_snapshot(tmp_path: Path) -> None:

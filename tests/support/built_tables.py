@@ -74,8 +74,10 @@ class BuiltTable:
         key: BucketKey | None = None,
         schema: TableSchema | None = None,
         kinds: Sequence[int] | None = None,
+        first_sequence: int = 0,
     ) -> list[DataFileMeta]:
-        """One file per bucket with these rows, in key order; `deleted` are positions in the (only) file, `kinds` what its rows are."""
+        """One file per bucket with these rows, in key order; `deleted` are positions in the (only) file, `kinds` what its rows are; sequence
+        numbers go up from `first_sequence`."""
         schema = schema or self.schema
         table = table_of(rows, schema)
         options = self.store.options()
@@ -88,7 +90,7 @@ class BuiltTable:
         for where, picked in groups:
             chosen = sorted((rows[i] for i in picked.tolist()), key=lambda row: order_keys(row[name] for name in schema.trimmed_primary_keys))
             batch = table_of(chosen, schema)
-            batch = batch.append_column("_SEQUENCE_NUMBER", pa.array(range(len(chosen)), pa.int64()))
+            batch = batch.append_column("_SEQUENCE_NUMBER", pa.array(range(first_sequence, first_sequence + len(chosen)), pa.int64()))
             batch = batch.append_column("_VALUE_KIND", pa.array(kinds or [0] * len(chosen), pa.int8()))
             writer = DataFileWriter(self.store.storage, self.store.layout, schema, options, where, level=level, source=source)
             writer.write(batch)

@@ -1,0 +1,174 @@
+"""The rows of files that a scan has to merge (spec 07 §10.1, 05 §1.2, §1.3, §4.6; Java `MergeFileSplitRead`).
+
+    files of a bucket → sections → windows of candidates → merge function → deletes out → predicate → columns
+
+Only what the wanted columns take is read: they themselves, those of the condition, the keys, and what the merge engine needs beside them. What
+a condition says of the key is tried before the merge, on row groups and on rows, as a record that it rejects never meets one that it accepts;
+everything else after it. Partition columns come from the manifest.
+
+Deletion vectors are applied before the merge. Where there are some, every live record counts: of those above level 0 only the one of the
+smallest level would, but in a table that has had vectors from the start there is no other, and in one that got them later the others are not
+contained in it yet.
+
+Memory: `budget` bytes; what does not fit goes to temporary files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from maintainer.data.reader import DataFile, open_data_file
+from maintainer.data.values import to_arrow_array
+from maintainer.errors import CorruptTable, MergeError
+from maintainer.merge.candidates import Source
+from maintainer.merge.engine import MergeFunction, merge_function
+from maintainer.merge.spilling import Spill
+from maintainer.merge.stream import EXPANSION, merge_runs, scan
+from maintainer.model.bucket import BucketState
+from maintainer.model.files import DataFileMeta, FileSource
+from maintainer.model.predicate import Predicate, fields_of
+from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
+from maintainer.read.plan import overlapping
+from maintainer.read.project import project
+from maintainer.read.prune import Bounds, compiled
+from maintainer.read.residual import mask
+from maintainer.read.rows import BATCH_ROWS, within
+from maintainer.table.merging import MergeRules
+from maintainer.table.options import TableOptions
+from maintainer.table.store import TableStore
+
+PAGE_BYTES = 1 << 20
+"""What writers make a page of, as a rule; an open file holds one of each column."""
+
+
+@dataclass(frozen=True)
+class MergeReader:
+    """How the files of one scan are merged: which columns come out, and what rows must satisfy."""
+
+    store: TableStore
+    schema: TableSchema
+    columns: tuple[str, ...]
+    predicate: Predicate | None
+    budget: int
+    spill: Spill
+
+    def read(self, bucket: BucketState, files: Iterable[DataFileMeta], deletions: Mapping[str, BitMap64]) -> Iterator[pa.RecordBatch]:
+        """The wanted rows of some files of a bucket, section by section in key order."""
+        constants = self._constants(bucket)
+        for section in overlapping(self.schema, files):
+            runs = [[self._source(bucket, file, deletions.get(file.file_name)) for file in run] for run in section]
+            for rows in self._merged(runs):
+                rows = self._wanted(rows, constants)
+                if rows.num_rows:
+                    yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+
+    def _merged(self, runs: Sequence[Sequence[Source]]) -> Iterator[pa.Table]:
+        schema = self.schema
+        try:
+            with closing(
+                merge_runs(runs, self._read, self._rules, schema.trimmed_primary_keys, schema.key_types, self.budget, self.spill)
+            ) as windows:
+                for candidates in windows:
+                    yield self._function.merge(candidates, lookup=False).rows(drop_deletes=True)
+        except MergeError as error:
+            raise MergeError(f"{self.store.name}: {error}") from error
+
+    def _wanted(self, rows: pa.Table, constants: Mapping[str, pa.Scalar]) -> pa.Table:
+        for name, value in constants.items():
+            if name in rows.column_names:
+                rows = rows.drop_columns([name])
+            rows = rows.append_column(pa.field(name, value.type, self.schema.field(name).type.nullable), pa.repeat(value, rows.num_rows))
+        if self.predicate is not None:
+            rows = rows.filter(pa.array(mask(self.predicate, rows, self.schema)))
+        return rows.select(list(self.columns))
+
+    @cached_property
+    def _rules(self) -> MergeRules:
+        rules = MergeRules.of(self.schema)
+        return replace(rules, needs_lookup=False) if self._options.deletion_vectors_enabled else rules
+
+    @cached_property
+    def _function(self) -> MergeFunction:
+        return merge_function(self._rules, self.schema)
+
+    @cached_property
+    def _options(self) -> TableOptions:
+        return self.store.options(self.schema)
+
+    @cached_property
+    def _read(self) -> tuple[str, ...]:
+        """The columns that are read, in the order of the schema."""
+        tested = frozenset() if self.predicate is None else fields_of(self.predicate)
+        wanted = [name for name in self.schema.names if (name in self.columns or name in tested) and name not in self.schema.partition_keys]
+        needed = {*self.schema.trimmed_primary_keys, *self._function.columns(wanted)}
+        return (*(name for name in self.schema.names if name in needed), SEQUENCE_FIELD.name, KIND_FIELD.name)
+
+    def _constants(self, bucket: BucketState) -> dict[str, pa.Scalar]:
+        names = self.schema.partition_keys
+        values = self.store.layout.partition_values(bucket.partition) if names else ()
+        return {name: to_arrow_array([value], self.schema.field(name).type)[0] for name, value in zip(names, values, strict=True)}
+
+    def _source(self, bucket: BucketState, file: DataFileMeta, deleted: BitMap64 | None) -> Source:
+        pages = min((len(self._read) + 2) * PAGE_BYTES, EXPANSION * file.file_size)
+        source = Source(file, _Rows(self, bucket, file, deleted or BitMap64()).batches, held=pages)
+        if file.level > 0:
+            return source
+        return replace(source, ordered=scan(source, self.schema.trimmed_primary_keys, self.schema.key_types).ordered)
+
+    @cached_property
+    def _of_keys(self) -> Predicate | None:
+        return None if self.predicate is None else project(self.predicate, self.schema.trimmed_primary_keys)
+
+    @cached_property
+    def _is_stamped(self) -> bool:
+        """Whether writers' records have the number that is in the metadata of their file (spec 04 §9.2)."""
+        return self._options.boolean("sequence.snapshot-ordering", False)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The live rows of a file whose keys the condition allows."""
+
+    reader: MergeReader
+    bucket: BucketState
+    file: DataFileMeta
+    deleted: BitMap64
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        reader, file = self.reader, self.file
+        store, predicate = reader.store, reader._of_keys
+        path = store.layout.data_file_path(self.bucket.partition, self.bucket.bucket, file)
+        with open_data_file(store.storage, path, file, store.schema(file.schema_id), reader.schema) as data:
+            for first, batch in data.batches(columns, batch_rows, self._groups(data)):
+                keep = np.ones(batch.num_rows, dtype=bool)
+                keep[within(self.deleted, first, batch.num_rows)] = False
+                if predicate is not None:
+                    keep &= mask(predicate, batch, reader.schema)
+                yield self._stamped(batch if keep.all() else batch.filter(pa.array(keep)))
+
+    def _groups(self, data: DataFile) -> list[int] | None:
+        """The row groups with keys that the condition allows; None: all."""
+        predicate = self.reader._of_keys
+        if predicate is None:
+            return None
+        test = compiled(predicate)
+        bounds = {
+            name: [Bounds() if found is None else Bounds(*found) for found in data.group_bounds(name)] for name in fields_of(predicate)
+        }  # fmt: skip
+        return [number for number in range(len(data.row_groups)) if test({name: of_groups[number] for name, of_groups in bounds.items()})]
+
+    def _stamped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        at = batch.schema.get_field_index(SEQUENCE_FIELD.name)
+        if at < 0 or not self.reader._is_stamped or self.file.file_source is FileSource.COMPACT:
+            return batch
+        if self.file.file_source is None:
+            raise CorruptTable(f"{self.file.file_name}: nothing says who wrote it, so its records have no order")
+        number = pa.repeat(pa.scalar(self.file.min_sequence_number, pa.int64()), batch.num_rows)
+        return batch.set_column(at, batch.schema.field(at), number)
