@@ -14,7 +14,8 @@ from tests.peers import readers
 from tests.support import peers
 
 FIELDS = [
-    ("id", "INT"), ("i", "INT"), ("d", "DOUBLE"), ("f", "FLOAT"), ("m", "DECIMAL(10, 3)"), ("s", "STRING"), ("day", "DATE"), ("ts", "TIMESTAMP(6)"),
+    ("id", "INT"), ("i", "INT"), ("d", "DOUBLE"), ("f", "FLOAT"), ("m", "DECIMAL(10, 3)"), ("s", "STRING"), ("day", "DATE"),
+    ("ts", "TIMESTAMP(6)"),
     ("b", "BOOLEAN"), ("r", "ROW<x INT, y STRING, z DOUBLE>"), ("l", "ARRAY<INT>"), ("gone", "STRING"), ("back", "INT"),
 ]  # fmt: skip
 OLD = [
