@@ -1,24 +1,41 @@
 """Random tables of released Java, maintained by us: all readers return Java's own rows before and after each pass.
 
-Java makes the tables (`random --plain`: several schemas, partitions, buckets, updates, deletes, options that name indexed columns) and says
-which rows a batch reader sees now and which it sees after a full compaction. Seeds are fixed; `scripts/test --long` runs many more.
+Java makes the tables and says which rows a batch reader sees now and which it sees after a full compaction: `random --plain` (deduplicate,
+deletion vectors, Parquet, options that name indexed columns), and `random` (every merge engine, changelog producer and file format). Seeds are
+fixed; `scripts/test --long` runs many more.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import maintainer
+from maintainer.errors import Unsupported
 from tests.peers import readers
 from tests.support.campaign import share
 
 pytestmark = pytest.mark.skipif(readers.JAVA_ABSENT is not None, reason=str(readers.JAVA_ABSENT))
 
 SEEDS = share("java tables", short=16, long=400)
+KINDS = share("java tables of every kind", short=10, long=400)
 CHUNK = 8
+
+NOT_COMPACTED: tuple[str, ...] = (
+    "deletion-vectors.enabled = false",
+    "only the deduplicate engine is supported yet",
+    "it belongs to another merge engine",
+    "no changelog is written yet",
+    "records would have to be ordered by a column",
+    "deletes would have to be dropped",
+    "only Parquet is written yet",
+    "files without key columns are not written yet",
+)
+"""Why we do not compact some tables yet, as refusals say it."""
+NOT_READ: tuple[str, ...] = ("data files in format",)
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
@@ -43,6 +60,33 @@ def test_every_reader_returns_javas_rows_before_and_after_each_pass(first: int, 
         assert verified.ok, (verified.problems, context)
 
 
+@pytest.mark.parametrize("first", range(1, KINDS + 1, CHUNK))
+def test_tables_of_every_kind_are_read_and_compacted_as_by_java(first: int, tmp_path: Path) -> None:
+    made = readers.java().run("random", tmp_path, "db.t", str(first), "--count", str(min(CHUNK, KINDS + 1 - first)))
+    for description in made:
+        directory = tmp_path / "db.db" / description["table"]
+        options = description["options"]
+        context = f"seed {description['seed']}: {description['columns']} {options}"
+        if {"aggregation.remove-record-on-delete", "partial-update.remove-record-on-sequence-group"} & options.keys():
+            continue  # after a removal Java 1.3.1 forgets values that 2.0 and later keep
+        table = maintainer.open_table(str(directory))
+        try:
+            judge(directory, readers.bag_of_lines(directory.with_suffix(".visible.jsonl")), f"before: {context}")
+            verified = table.verify(deep=True)
+            assert verified.ok, (verified.problems, context)
+        except Unsupported as refusal:
+            assert any(reason in str(refusal) for reason in NOT_READ), (refusal, context)
+            continue
+        try:
+            table.maintain(full=True)
+        except Unsupported as refusal:
+            assert any(reason in str(refusal) for reason in NOT_COMPACTED), (refusal, context)
+            continue
+        judge(directory, readers.bag_of_lines(directory.with_suffix(".expected.jsonl")), f"after a full compaction: {context}")
+        verified = maintainer.open_table(str(directory)).verify(deep=True)
+        assert verified.ok, (verified.problems, context)
+
+
 def judge(directory: Path, expected: readers.Rows, context: str) -> None:
     """All readers that are here return the expected rows."""
     table = maintainer.open_table(str(directory))
@@ -52,7 +96,8 @@ def judge(directory: Path, expected: readers.Rows, context: str) -> None:
         answers["java"] = readers.java_rows(directory)
     bitmap64 = schema.options.get("deletion-vectors.bitmap64") == "true"
     if readers.PYPAIMON_ABSENT is None and not bitmap64:
-        answers["pypaimon"] = readers.pypaimon_rows(directory, schema)
+        with suppress(NotImplementedError):  # options of merge engines that it refuses
+            answers["pypaimon"] = readers.pypaimon_rows(directory, schema)
     if readers.RUST_ABSENT is None:
         answers["pypaimon-rust"] = readers.rust_rows(directory, schema)
     for reader, rows in answers.items():
