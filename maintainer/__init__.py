@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from maintainer.api.table import Table, create_table, open_table
+    from maintainer.data.key_cache import KeyCache
     from maintainer.data.spill import Spill
     from maintainer.errors import (
         CommitConflict,
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     **dict.fromkeys(("Table", "create_table", "open_table"), "maintainer.api.table"),
+    "KeyCache": "maintainer.data.key_cache",
     "Spill": "maintainer.data.spill",
     "col": "maintainer.read.expression",
     **dict.fromkeys(
@@ -55,6 +57,7 @@ __all__ = [
     "CommitStateUnknown",
     "CorruptFile",
     "CorruptTable",
+    "KeyCache",
     "MaintainerError",
     "MissingFile",
     "NotATable",

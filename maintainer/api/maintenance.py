@@ -22,11 +22,13 @@ import structlog
 from maintainer.api.account import Account, Advance, PassReport
 from maintainer.api.round import TICK, Round, Terms
 from maintainer.commit.committer import Committer
+from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
 from maintainer.index import groups
 from maintainer.index.groups import Sources
 from maintainer.maintain.execute import Progress
 from maintainer.maintain.plan import PlanRequest, plan_table
+from maintainer.maintain.record_expiry import expire_files
 from maintainer.maintain.unmarked import schemas_without_vectors
 from maintainer.model.files import BucketKey
 from maintainer.model.schema import TableSchema
@@ -111,6 +113,7 @@ def run_pass(
     commit_interval: float | None = None,
     stop: threading.Event | None = None,
     spill: Spill | None = None,
+    cache: KeyCache | None = None,
     rewrite_append_bytes: int | None = None,
     known: Known | None = None,
     patient: bool = False,
@@ -120,7 +123,8 @@ def run_pass(
     `full`: everything into the highest level. `partitions`: only these, each by some or all of its columns. `index_only`: groups, no data; of
     these `columns` only, with `force` also current ones. `rewrite_append = False` keeps Java's choice for APPEND files above level 0, and
     `rewrite_append_bytes` limits what is rewritten of those that are there already. Without `repeat` one round is enough (conflicts are still
-    replanned). `memory` is a budget in bytes, and what does not fit goes to `spill`. Finished buckets wait for others at most
+    replanned). `memory` is a budget in bytes, and what does not fit goes to `spill`. `cache` has key columns of
+    files that earlier passes read, and gets those of this one. Finished buckets wait for others at most
     `commit_interval` seconds (default: the table's option). `stop` may be set at any time: what is finished is committed, the rest is dropped,
     and the reason of the report is "stopped". `known` is for passes over the same table again and again, and `patient` says that they will
     come: what `lookup-compact = gentle` and `full-compaction.delta-commits` put off is put off, to any other pass its time is now (a pass
@@ -146,6 +150,7 @@ def run_pass(
             memory=memory or default_memory(),
             commit_interval=commit_interval,
             spill=spill,
+            cache=cache,
             stop=stop or threading.Event(),
             progress=progress,
             event=this.event,
@@ -296,9 +301,11 @@ def _load(store: TableStore, previous: TableState | None) -> tuple[TableSchema, 
 def _with_state(request: PlanRequest, store: TableStore, schema: TableSchema, state: TableState | None) -> PlanRequest:
     """The request at this time, for a table with these options, and with what its files' schemas say."""
     schemas = [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)]
+    now = int(time.time() * 1000)
     return replace(
         request,
-        now=int(time.time() * 1000),
+        now=now,
+        expired=expire_files(schema, () if state is None else state.files(), store.schema, now // 1000),
         rewrite_append=request.rewrite_append and TableOptions.of(schema).rewrite_append,
         without_vectors=schemas_without_vectors(schemas),
     )

@@ -27,6 +27,7 @@ from typing import Any
 from maintainer.api.account import Account, Advance
 from maintainer.api.admission import Admission, Admitted
 from maintainer.commit.committer import CommitOutcome, Committer
+from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitStateUnknown, MaintainerError, MissingFile, StorageError
 from maintainer.maintain.execute import Progress, execute
@@ -53,6 +54,7 @@ class Terms:
     commit_interval: float | None
     """Seconds that a finished bucket waits for others; None: as the table's options say."""
     spill: Spill | None
+    cache: KeyCache | None
     stop: threading.Event
     """When it is set, work under way is abandoned, and what is finished is committed."""
     progress: Progress | None
@@ -147,7 +149,7 @@ class Round:
             raise _Outdated("somebody else has compacted the bucket meanwhile")
         fields = {"kind": str(work.kind), "reason": work.reason, "bytes": work.estimated_bytes, "memory": memory}
         self.terms.event("work.started", **self._place(work.bucket.key), **fields)
-        return execute(self.plan, work, self.store, self.schema, memory, self._watch, self.terms.spill)
+        return execute(self.plan, work, self.store, self.schema, memory, self._watch, self.terms.spill, self.terms.cache)
 
     def _watch(self, work: Work, size: int) -> None:
         if self._given_up.is_set() or self.terms.stop.is_set():

@@ -18,12 +18,17 @@ from maintainer.errors import CommitConflict, UsageError
 
 if TYPE_CHECKING:
     from maintainer.api.table import Table
+    from maintainer.data.key_cache import KeyCache
 
 Partitions = Annotated[
     list[str] | None,
     typer.Option("--partition", metavar="K=V,…", help="Only this partition, given by some or all of its columns; may be repeated."),
 ]
 Memory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory budget, like 512mb. Default: 1 GB or half of the container.")]
+Cache = Annotated[
+    str | None,
+    typer.Option(metavar="DIRECTORY", help="Keep key columns of data files there, up to 1 GB, for the next pass. Default: nothing is kept."),
+]
 KeepAppend = Annotated[
     bool, typer.Option("--no-rewrite-append", help="Move written files to higher levels as Java does; indexes cannot cover them there.")
 ]
@@ -44,6 +49,7 @@ def once(
     config: Annotated[str | None, typer.Option(metavar="FILE", help="Instead of TABLE: all tables of a configuration.")] = None,
     rewrite_append: KeepAppend = False,
     memory: Memory = None,
+    cache: Cache = None,
 ) -> int:
     """One complete maintenance pass over tables: compact, index and commit until nothing is left to do.
 
@@ -52,13 +58,13 @@ def once(
     A table that was only found in a warehouse and cannot be maintained is no failure.
     """
     if config is not None:
-        return _once_configured(call, config, tables, rewrite_append=not rewrite_append, memory=_bytes(memory))
+        return _once_configured(call, config, tables, cache, rewrite_append=not rewrite_append, memory=_bytes(memory))
     if not tables:
         raise UsageError("once needs a TABLE, or the tables of a configuration: --config FILE")
-    return _passes(call, tables, rewrite_append=not rewrite_append, memory=_bytes(memory))
+    return _passes(call, tables, rewrite_append=not rewrite_append, memory=_bytes(memory), cache=_cache(cache))
 
 
-def _once_configured(call: Invocation, file: str, tables: Sequence[str] | None, memory: int | None, **request: Any) -> int:
+def _once_configured(call: Invocation, file: str, tables: Sequence[str] | None, cache: str | None, memory: int | None, **request: Any) -> int:
     """A pass over every table of a configuration. On a terminal there is a progress bar, elsewhere events as the configuration says."""
     given = {"TABLE": tables, "--warehouse": call.warehouse, "--branch": call.branch, "--storage-option": call.storage_options}
     for name, value in given.items():
@@ -86,7 +92,8 @@ def _once_configured(call: Invocation, file: str, tables: Sequence[str] | None, 
         for warehouse in configuration.warehouses:
             call.output.note(f"{shown_uri(warehouse.uri)}: there is no table to maintain: {why_none(warehouse)}")
     spill = Spill(configuration.spill.directory, configuration.spill.limit)
-    return run_passes(call, map(target, found), failed, tell, memory=memory or configuration.memory, spill=spill, **request)
+    kept = _cache(cache or configuration.cache.directory, configuration.cache.limit)
+    return run_passes(call, map(target, found), failed, tell, memory=memory or configuration.memory, spill=spill, cache=kept, **request)
 
 
 def compact(
@@ -96,10 +103,11 @@ def compact(
     partition: Partitions = None,
     rewrite_append: KeepAppend = False,
     memory: Memory = None,
+    cache: Cache = None,
 ) -> int:
     """Compact a table now, with the index groups that this touches."""
-    partitions = _partitions(partition)
-    return _passes(call, [table], full=full, partitions=partitions, rewrite_append=not rewrite_append, memory=_bytes(memory), repeat=False)
+    request = {"full": full, "partitions": _partitions(partition), "rewrite_append": not rewrite_append, "memory": _bytes(memory)}
+    return _passes(call, [table], **request, cache=_cache(cache), repeat=False)
 
 
 def index(
@@ -214,6 +222,13 @@ def _bytes(size: str | None) -> int | None:
     if found < LEAST_MEMORY:
         raise UsageError(f"--memory {size}: a pass needs at least {LEAST_MEMORY >> 20} mb")
     return found
+
+
+def _cache(directory: str | None, limit: int | None = None) -> KeyCache | None:
+    from maintainer.data.key_cache import DEFAULT_LIMIT, KeyCache
+
+    limit = DEFAULT_LIMIT if limit is None else limit
+    return KeyCache(directory, limit) if directory and limit else None
 
 
 def _partitions(given: list[str] | None) -> list[dict[str, str]] | None:

@@ -5,6 +5,7 @@
     poll-interval: 5 s
     memory: 1 gb
     spill: {directory: /var/tmp/maintainer, limit: 20 gb}
+    cache: {directory: /var/cache/maintainer, limit: 1 gb}
     log: {format: console, level: info}
 
 * Single values may come from the environment, which goes before the file: `MAINTAINER_POLL_INTERVAL`, `MAINTAINER_SPILL_DIRECTORY`, … .
@@ -26,6 +27,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
+from maintainer.data.key_cache import DEFAULT_LIMIT
 from maintainer.errors import UsageError
 from maintainer.service import document
 from maintainer.service.document import Document, Place, name_of
@@ -44,6 +46,8 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     "MAINTAINER_MEMORY": ("memory",),
     "MAINTAINER_SPILL_DIRECTORY": ("spill", "directory"),
     "MAINTAINER_SPILL_LIMIT": ("spill", "limit"),
+    "MAINTAINER_CACHE_DIRECTORY": ("cache", "directory"),
+    "MAINTAINER_CACHE_LIMIT": ("cache", "limit"),
     "MAINTAINER_LOG_FORMAT": ("log", "format"),
     "MAINTAINER_LOG_LEVEL": ("log", "level"),
 }
@@ -155,6 +159,14 @@ class SpillSettings(_Section):
     """Bytes; None: as much as the directory holds."""
 
 
+class CacheSettings(_Section):
+    directory: str | None = Field(default=None, min_length=1)
+    """Where key columns of data files are kept for the next pass; None: the daemon takes one below the system's temporary directory, and `once`
+    keeps nothing."""
+    limit: Annotated[int, _size(0)] = DEFAULT_LIMIT
+    """Bytes; 0: nothing is kept."""
+
+
 class LogSettings(_Section):
     format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"
     level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
@@ -170,6 +182,7 @@ class Configuration(_Section):
     memory: Annotated[int, _size(LEAST_MEMORY)] | None = None
     """Bytes that all passes together may use; None: 1 GB, or half of the container."""
     spill: SpillSettings = Field(default_factory=SpillSettings)
+    cache: CacheSettings = Field(default_factory=CacheSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
     _source: _Source = PrivateAttr()
@@ -275,7 +288,7 @@ def _absolute(values: Mapping[str, Any], directory: str) -> dict[str, Any]:
             return [placed(entry, key) for entry in entries]
         return {name: whole(value) if name == key else value for name, value in entries.items()} if isinstance(entries, dict) else entries
 
-    keys = {"warehouses": "uri", "tables": "uri", "spill": "directory"}
+    keys = {"warehouses": "uri", "tables": "uri", "spill": "directory", "cache": "directory"}
     return {name: placed(value, keys[name]) if name in keys else _copied(value) for name, value in values.items()}
 
 
@@ -324,7 +337,13 @@ def _said(kind: str, message: str, place: Place) -> str:
     return known.get(kind, message.removeprefix("Value error, "))
 
 
-_SECTIONS: Mapping[str, type[_Section]] = {"warehouses": Warehouse, "tables": TableEntry, "spill": SpillSettings, "log": LogSettings}
+_SECTIONS: Mapping[str, type[_Section]] = {
+    "warehouses": Warehouse,
+    "tables": TableEntry,
+    "spill": SpillSettings,
+    "cache": CacheSettings,
+    "log": LogSettings,
+}
 
 
 def _section_of(place: Place) -> type[_Section]:

@@ -23,9 +23,10 @@ import structlog
 
 from maintainer import __version__
 from maintainer.api.maintenance import default_memory
+from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
-from maintainer.errors import MaintainerError, told
-from maintainer.service.configuration import Configuration, Warehouse, size_text
+from maintainer.errors import MaintainerError, StorageError, told
+from maintainer.service.configuration import CacheSettings, Configuration, Warehouse, size_text
 from maintainer.service.discovery import ConfiguredTable, named_tables, tables_in, why_none
 from maintainer.service.follow import Backoff, Follower, Gone, Workshop
 from maintainer.service.lease import MemoryBudget
@@ -69,6 +70,7 @@ class Daemon:
             poll_interval=configuration.poll_interval,
             budget=MemoryBudget(self._memory),
             spill=Spill(configuration.spill.directory, configuration.spill.limit),
+            cache=_cache(configuration.cache),
             stop=self._stop,
             tables=lambda: sum(not follower.is_failing for follower in self._all()),
         )
@@ -109,6 +111,7 @@ class Daemon:
             memory=size_text(self._memory),
             passes_at_once=self._workshop.budget.most,
             spill=self._workshop.spill.directory,
+            cache=None if self._workshop.cache is None else str(self._workshop.cache.directory),
         )
         self._scheduler.start()
         for table in named_tables(configuration):
@@ -267,6 +270,19 @@ class Daemon:
 
         with suppress(JobLookupError):  # forgotten meanwhile
             self._scheduler.modify_job(job, next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
+
+
+def _cache(settings: CacheSettings) -> KeyCache | None:
+    """Where keys are kept. That there is no place for them by default is no reason not to start."""
+    if not settings.limit:
+        return None
+    try:
+        return KeyCache(settings.directory or KeyCache.default_directory(), settings.limit)
+    except StorageError as error:
+        if settings.directory is not None:
+            raise
+        log.warning("key-cache.off", error=str(error))
+        return None
 
 
 def _clock_offset() -> float:

@@ -25,6 +25,7 @@ from maintainer.api import maintenance
 from maintainer.api.account import PassReport
 from maintainer.api.maintenance import Known
 from maintainer.commit.publish import AGAINST_REPLACEMENT, check_store
+from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitConflict, CommitStateUnknown, CorruptTable, MaintainerError, NotATable, Unsupported, UsageError, told
 from maintainer.maintain.reclaim.expire import expire
@@ -96,6 +97,7 @@ class Workshop:
     poll_interval: float
     budget: MemoryBudget
     spill: Spill
+    cache: KeyCache | None
     stop: threading.Event
     tables: Callable[[], int]
     """How many tables share the budget."""
@@ -250,6 +252,7 @@ class Follower:
                     memory=lease.size,
                     stop=self._workshop.stop,
                     spill=self._workshop.spill,
+                    cache=self._workshop.cache,
                     rewrite_append_bytes=allowed,
                     known=self._known,
                     patient=True,

@@ -397,15 +397,15 @@ def failing(monkeypatch: pytest.MonkeyPatch, how: Callable[[int], BaseException 
     """Executing a bucket raises what `how` says, after it has written its files."""
     original = execute
 
-    def execute_and_fail(plan: Any, work: Work, store: Any, schema: Any, memory: int, progress: Any, spill: Any) -> Result:
+    def execute_and_fail(plan: Any, work: Work, store: Any, schema: Any, memory: int, progress: Any, spill: Any, cache: Any) -> Result:
         error = how(work.bucket.bucket)
         if error is None:
-            return original(plan, work, store, schema, memory, progress, spill)
+            return original(plan, work, store, schema, memory, progress, spill, cache)
 
         def strike(item: Work, size: int) -> None:
             raise error
 
-        return original(plan, work, store, schema, memory, strike, spill)
+        return original(plan, work, store, schema, memory, strike, spill, cache)
 
     monkeypatch.setattr(round_of_a_pass, "execute", execute_and_fail)
 

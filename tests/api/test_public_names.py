@@ -11,11 +11,11 @@ import maintainer
 from maintainer.api.table import Table
 
 NAMES = {
-    "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "MaintainerError", "MissingFile", "NotATable", "Spill",
+    "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "KeyCache", "MaintainerError", "MissingFile", "NotATable", "Spill",
     "StorageError", "Table", "Unsupported", "UsageError", "col", "create_table", "open_table",
 }  # fmt: skip
 METHODS = {
-    "scan": ["where", "columns", "order_by", "limit", "snapshot_id", "tag", "as_of", "use_index"],
+    "scan": ["where", "columns", "order_by", "limit", "snapshot_id", "tag", "as_of", "use_index", "memory", "spill"],
     "coverage": [],
     "writer": [],
     "files": [],
@@ -35,6 +35,7 @@ METHODS = {
         "commit_interval",
         "stop",
         "spill",
+        "cache",
         "rewrite_append_bytes",
     ],
     "expire": ["retain_max", "retain_min", "time_retained", "max_expires", "dry_run", "keep_from", "progress"],

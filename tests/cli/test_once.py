@@ -132,10 +132,12 @@ class TestSettings:
         monkeypatch.setattr(maintainer.Table, "maintain", maintain)
         spill = {"directory": str(tmp_path / "spill"), "limit": "1 gb"}
         config = configured(tmp_path / "config.yaml", {"warehouses": [{"uri": str(tmp_path)}], "memory": "200 mb", "spill": spill})
-        for words in ([], ["--memory", "300mb"]):
+        for words in ([], ["--memory", "300mb", "--cache", str(tmp_path / "keys")]):
             assert once("--config", config, *words).exit_code == 0
         assert [each["memory"] for each in given] == [200 << 20, 300 << 20]
         assert [(each["spill"].directory, each["spill"].limit) for each in given] == [(str(tmp_path / "spill"), 1 << 30)] * 2
+        assert given[0]["cache"] is None
+        assert given[1]["cache"].directory == tmp_path / "keys"
 
     def test_events_go_to_stderr_as_the_configuration_says(self, tmp_path: Path) -> None:
         filled(tmp_path, "a")

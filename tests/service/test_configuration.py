@@ -79,7 +79,7 @@ def test_values_of_variables_are_never_syntax(loaded):
     assert found.tables[0].storage_options == {"secret": "a}: [b", "literal": "${S}", "number": "12"}
 
 
-KEYS = "warehouses, tables, poll-interval, memory, spill, log"
+KEYS = "warehouses, tables, poll-interval, memory, spill, cache, log"
 WRONG = {
     "": "is empty; it needs at least one table or warehouse",
     "# nothing": "is empty",
@@ -234,6 +234,13 @@ def test_origins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert values["poll-interval"] == ("1 s", f"{path}:3")
     assert values["tables[0].uri"] == (str(tmp_path / "t"), f"{path}:2")
     assert values["spill.limit"] == (None, "default")
+    assert values["cache.directory"] == (None, "default")
+    assert values["cache.limit"][1] == "default"
+
+
+def test_a_cache_is_placed_like_other_directories(loaded, tmp_path: Path):
+    found = loaded("tables: [{uri: t}]\ncache: {directory: keys, limit: 0}")
+    assert (found.cache.directory, found.cache.limit) == (str(tmp_path / "keys"), 0)
 
 
 def test_a_wrong_file_ends_commands_with_2(tmp_path: Path):

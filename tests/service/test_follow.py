@@ -53,7 +53,14 @@ def events() -> Iterator[list[Any]]:
 
 
 def workshop(**values: Any) -> Workshop:
-    given = {"poll_interval": 5.0, "budget": MemoryBudget(256 << 20), "spill": Spill(), "stop": threading.Event(), "tables": lambda: 1}
+    given = {
+        "poll_interval": 5.0,
+        "budget": MemoryBudget(256 << 20),
+        "spill": Spill(),
+        "cache": None,
+        "stop": threading.Event(),
+        "tables": lambda: 1,
+    }
     return Workshop(**{**given, **values})
 
 

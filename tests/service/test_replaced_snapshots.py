@@ -113,7 +113,14 @@ class Scene:
     def __init__(self, arena: Arena, points: Points, events: list[Any]) -> None:
         self.arena, self.points, self.events = arena, points, events
         arena.write({key: 1000 + key for key in range(100)})
-        given = {"poll_interval": 5.0, "budget": MemoryBudget(256 << 20), "spill": Spill(), "stop": threading.Event(), "tables": lambda: 1}
+        given = {
+            "poll_interval": 5.0,
+            "budget": MemoryBudget(256 << 20),
+            "spill": Spill(),
+            "cache": None,
+            "stop": threading.Event(),
+            "tables": lambda: 1,
+        }
         configured = ConfiguredTable(arena.uri, arena.storage_options, {}, True, arena.uri)
         self.follower = Follower(configured, Workshop(**given))
         self.times = 0
