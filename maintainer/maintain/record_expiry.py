@@ -22,15 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.data.evolution import keeps_order
-from maintainer.errors import CorruptFile, UsageError
+from maintainer.errors import CorruptFile
 from maintainer.format import binary_row
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import TIMESTAMPS, DataField, TypeRoot
-from maintainer.table.options import TableOptions
+from maintainer.table.record_time import record_time
 
-TIME = "record-level.expire-time"
-FIELD = "record-level.time-field"
 MILLISECONDS_FROM = 1_000_000_000_000
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NANOS = 10**9
@@ -46,18 +44,8 @@ class RecordExpiry:
     @classmethod
     def of(cls, schema: TableSchema) -> RecordExpiry | None:
         """None: records do not expire."""
-        options = TableOptions.of(schema)
-        if not options.text(TIME):
-            return None
-        expire_after, name = int(options.duration(TIME, 0.0)), options.text(FIELD)
-        if not name:
-            raise UsageError(f"option {TIME}: {FIELD} must name the column that holds the time of a row")
-        if not schema.has_field(name):
-            raise UsageError(f"option {FIELD} = {name!r}: there is no such column; the columns are {', '.join(schema.names)}")
-        field = schema.field(name)
-        if field.type.root not in (TypeRoot.INT, TypeRoot.BIGINT, *TIMESTAMPS):
-            raise UsageError(f"option {FIELD} = {name!r}: its type must be INT, BIGINT, TIMESTAMP or TIMESTAMP_LTZ, but is {field.type}")
-        return cls(field, expire_after)
+        found = record_time(schema)
+        return None if found is None else cls(*found)
 
     def alive(self, rows: pa.RecordBatch | pa.Table, now: int) -> pa.Array | pa.ChunkedArray:
         """For each row whether it is still to be seen; the rows have the column of the time."""

@@ -28,13 +28,19 @@ if TYPE_CHECKING:
 
 ACTED_ON: Mapping[str, str] = {
     "kinds of rows that are written": "rowkind.field ignore-update-before",
+    "merge engines": (
+        "merge-engine sequence.field sequence.field.sort-order ignore-delete deduplicate.ignore-delete first-row.ignore-delete "
+        "partial-update.* aggregation.* fields.default-aggregate-function fields.*.aggregate-function fields.*.sequence-group "
+        "fields.*.nested-* fields.*.count-limit fields.*.list-agg-delimiter fields.*.ts-field fields.*.ignore-retract fields.*.distinct"
+    ),
+    "changelogs": "changelog-producer changelog-producer.row-deduplicate changelog-producer.row-deduplicate-ignore-fields changelog-file.*",
+    "records that expire": "record-level.expire-time record-level.time-field",
     "number and choice of buckets": "bucket bucket-key bucket-function.type",
     "keys, already taken into the schema itself": "primary-key partition",
     "deletion vectors": "deletion-vectors.enabled deletion-vectors.bitmap64 deletion-vectors.merge-on-read",
     "names and directories of data files": (
         "data-file.prefix data-file.path-directory file.suffix.include.compression partition.default-name partition.legacy-name"
     ),
-    "changelog files": "changelog-file.*",
     "size and compression of data files": "target-file-size file.compression file.compression.per.level file.compression.zstd-level",
     "statistics of data files": (
         "metadata.stats-mode metadata.stats-mode.per.level metadata.stats-dense-store metadata.stats-keep-first-n-columns fields.*.stats-mode"
@@ -42,8 +48,8 @@ ACTED_ON: Mapping[str, str] = {
     "choice of files to compact": (
         "num-levels num-sorted-run.compaction-trigger compaction.max-size-amplification-percent compaction.size-ratio "
         "compaction.small-file-ratio compaction.optimization-interval compaction.total-size-threshold compaction.incremental-size-threshold "
-        "compaction.offpeak-ratio compaction.offpeak.start.hour compaction.offpeak.end.hour compaction.force-up-level-0 force-lookup "
-        "lookup-compact lookup-compact.max-interval full-compaction.delta-commits"
+        "compaction.offpeak-ratio compaction.offpeak.start.hour compaction.offpeak.end.hour compaction.force-up-level-0 "
+        "compaction.force-rewrite-all-files force-lookup lookup-compact lookup-compact.max-interval full-compaction.delta-commits"
     ),
     "manifests": "manifest.compression manifest.target-file-size manifest.full-compaction-threshold-size manifest.merge-min-count",
     "commits": (
@@ -102,7 +108,7 @@ HARMLESS: Mapping[str, str] = {
         "partition.idle-* partition.mark-done* partition.end-input-to-done partition.time-interval partition.sink-strategy metastore.* hive.*"
     ),
     "details of what is off": (
-        "sequence.field.sort-order changelog-producer.row-deduplicate* changelog-producer.compaction-interval "
+        "changelog-producer.compaction-interval "
         "data-file.external-paths.specific-fs data-file.external-paths.weights file-index.in-manifest-threshold metadata.iceberg.* "
         "data-evolution.* row-tracking.partition-group-on-commit chain-table.* clustering.* blob.* blob-compaction.enabled blob-as-descriptor "
         "blob-view.resolve.enabled blob-write-null-on-* lock-* fields.*.map.shared-shredding.* variant.shredding.*"
@@ -132,25 +138,7 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
         for key in keys.split():
             yield key, Refusal(frozenset(accepted), reason, reading)
 
-    yield from refuse("only the deduplicate engine is supported yet", "merge-engine", ["deduplicate"])
-    yield from refuse(
-        "it belongs to another merge engine",
-        "aggregation.* partial-update.* fields.default-aggregate-function fields.*.aggregate-function fields.*.sequence-group "
-        "fields.*.nested-* fields.*.count-limit fields.*.list-agg-delimiter fields.*.ts-field",
-        UNSET,
-    )
-    yield from refuse(
-        "it belongs to another merge engine",
-        "aggregation.remove-record-on-delete partial-update.remove-record-on-delete fields.*.ignore-retract fields.*.distinct",
-    )
-    yield from refuse("records would have to be ordered by a column", "sequence.field", UNSET)
     yield from refuse("records would have to be ordered by their snapshot", "sequence.snapshot-ordering")
-    yield from refuse(
-        "deletes would have to be dropped",
-        "ignore-delete deduplicate.ignore-delete first-row.ignore-delete partial-update.ignore-delete",
-    )
-    yield from refuse("compactions write no changelog yet", "changelog-producer", ["none", "input"])
-    yield from refuse("expired records would have to be dropped", "record-level.expire-time record-level.time-field", UNSET)
     yield from refuse("file-level indexes are not written yet", "file-index.*", UNSET)
     yield from refuse("files without key columns are not written yet", "data-file.thin-mode")
     yield from refuse("only Parquet is written yet", "file.format", ["parquet"])
@@ -161,7 +149,6 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
     yield from refuse("data files would have to go elsewhere", "data-file.external-paths", UNSET)
     yield from refuse("data files would have to go elsewhere", "data-file.external-paths.strategy", ["none"])
     yield from refuse("null keys are not merged yet", "primary-key.nullable")
-    yield from refuse("it is not acted on yet", "compaction.force-rewrite-all-files")
     yield from refuse(
         "indexes of this family are not maintained yet",
         "pk-multivalue.index.columns pk-fm.index.columns pk-vector.index.columns pk-full-text.index.columns fields.*.pk-multivalue.index.* "
@@ -295,11 +282,6 @@ def _kind_findings(schema: TableSchema) -> Iterator[Finding]:
         why = "only primary-key tables are maintained; of others, those without deletion vectors are read"
         yield Finding("no primary key", why, reading=options.deletion_vectors_enabled)
         return
-    if not options.deletion_vectors_enabled:
-        yield Finding(
-            f"deletion-vectors.enabled = {options.get('deletion-vectors.enabled', 'false')}",
-            "tables without deletion vectors are only read yet (new tables: 'deletion-vectors.enabled' = 'true')",
-        )
     if options.bucket == -1:
         yield Finding("bucket = -1", "tables with dynamic buckets are not supported yet (new tables: 'bucket' = '<number>')")
     elif options.bucket == -2:
@@ -349,9 +331,11 @@ def _option_findings(schema: TableSchema) -> Iterator[Finding]:
 def _merge_findings(schema: TableSchema) -> Iterator[Finding]:
     """What options of merging cannot mean together (spec 05)."""
     from maintainer.table.merging import MergeRules
+    from maintainer.table.record_time import record_time
 
     try:
         MergeRules.of(schema)
+        record_time(schema)
     except UsageError as error:
         yield Finding("merging", str(error))
 
