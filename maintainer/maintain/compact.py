@@ -183,9 +183,11 @@ class BucketCompaction:
         with self._writers(unit, options) as (writer, changelog), self._lookup(unit, levels, options) as lookup:
             top = levels.max_level if self._tells_inserts(unit, options) else None
             evaluation = lookup if looks_up else PlainEvaluation(self.function, self.changelog_rules, top)
+            joined = lookup.lookup.row_bytes if looks_up else 0.0
             for section in step.sections:
                 runs = [[self._source(file, file.file_name not in disordered, counted=True) for file in files] for files in section]
-                with closing(merge_runs(runs, self._columns, self.rules, self.key_names, self.key_types, memory, self.spill)) as windows:
+                merged = merge_runs(runs, self._columns, self.rules, self.key_names, self.key_types, memory, self.spill, joined)
+                with closing(merged) as windows:
                     for window in windows:
                         self.progress(0)
                         found = evaluation.evaluate(window, step.drop_deletes)

@@ -218,6 +218,3 @@ class _Found:
     indices: Int64s
     positions: Int64s
     rows: pa.Table | None
-
-
-PositionLookup = Lookup

@@ -14,7 +14,7 @@ from typing import Any
 
 from maintainer.merge.candidates import Candidates, Source
 from maintainer.merge.spilling import Sorting, Spill, copied, width_of
-from maintainer.merge.windows import BATCH_ROWS, Cursor, Merge, ages, batch_rows_of, keys_of, windows
+from maintainer.merge.windows import BATCH_ROWS, WINDOW_ROWS, Cursor, Merge, ages, batch_rows_of, keys_of, windows
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
 from maintainer.table.merging import MergeRules
@@ -53,9 +53,11 @@ def merge_runs(
     key_types: Sequence[DataType],
     budget: int,
     spill: Spill,
+    joined: float = 0.0,
 ) -> Generator[Candidates, None, None]:
     """The runs of one section, window by window; `columns` are what records consist of, keys, system columns and what the merge function
-    needs included; `budget` is in bytes. Close the generator if it is left early, as it may hold temporary files."""
+    needs included; `budget` is in bytes, and the caller may add `joined` bytes to each row that it gets. Close the generator if it is left
+    early, as it may hold temporary files."""
     limit = min(budget // SHARE_OF_BUDGET, LARGEST_BUFFER)
     to_sort = sum(not all(source.ordered for source in run) for run in runs)
     sorting = Sorting(spill, limit, limit // 2 // max(to_sort, 1))
@@ -67,12 +69,12 @@ def merge_runs(
     with ExitStack() as files:
         cursors = []
         for number, run in enumerate(runs):
-            width = _width(run, merge.columns)
+            width = max(_width(run, merge.columns), joined)
             batch_rows = batch_rows_of(share // 2, width)
             if number in too_many:
                 run = copied(run, merge.columns, files.enter_context(spill.file()), batch_rows_of(limit // 2, width), share // 2)
             cursors.append(Cursor([sorting.ordered(source, merge) for source in run], merge, batch_rows))
-        yield from files.enter_context(closing(windows(cursors, merge, limit)))
+        yield from files.enter_context(closing(windows(cursors, merge, limit, min(WINDOW_ROWS, int(limit / max(joined, 1.0))))))
 
 
 def scan(source: Source, key_names: Sequence[str], key_types: Sequence[DataType]) -> Scan:

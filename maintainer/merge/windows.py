@@ -33,13 +33,13 @@ WINDOW_ROWS = 256 * 1024
 """More rows make a window no faster."""
 
 
-def windows(cursors: Sequence[Cursor], merge: Merge, limit: int) -> Generator[Candidates, None, None]:
-    """Merge runs while their buffers hold about `limit` bytes."""
+def windows(cursors: Sequence[Cursor], merge: Merge, limit: int, most_rows: int = WINDOW_ROWS) -> Generator[Candidates, None, None]:
+    """Merge runs while their buffers hold about `limit` bytes, and `most_rows` rows."""
     with ExitStack() as stack:
         for cursor in cursors:
             stack.enter_context(closing(cursor))
         while True:
-            _fill(cursors, limit)
+            _fill(cursors, limit, most_rows)
             bounds = [cursor.last for cursor in cursors if not cursor.finished]
             bound = min(bounds) if bounds else None
             parts = [cursor.cut(bound) for cursor in cursors]
@@ -160,14 +160,14 @@ class Cursor:
         return taken
 
 
-def _fill(cursors: Sequence[Cursor], limit: int) -> None:
+def _fill(cursors: Sequence[Cursor], limit: int, most_rows: int) -> None:
     """Buffer at least a batch of each run, then more of the run that bounds the window."""
     for cursor in cursors:
         while not cursor.pieces and not cursor.finished:
             cursor.advance()
     size = sum(piece.rows.nbytes for cursor in cursors for piece in cursor.pieces)
     rows = sum(len(piece) for cursor in cursors for piece in cursor.pieces)
-    while size < limit and rows < WINDOW_ROWS:
+    while size < limit and rows < most_rows:
         bounding = min((cursor for cursor in cursors if not cursor.finished), key=lambda cursor: cursor.last, default=None)
         if bounding is None:
             return

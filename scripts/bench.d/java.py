@@ -6,7 +6,7 @@ java.warm      CPU of its third full compaction in a warm JVM, at least 1.7 time
 
 from __future__ import annotations
 
-import re
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,8 +38,7 @@ def measure(directory: Path) -> Iterator[Measurement]:
                 ours_process.append(cpu)
             else:
                 spent.append(float(said))
-    _, process = run([str(PEER), "bench-compact", str(table)])
-    said, _ = run([str(PEER), "bench-compact", str(table), "--repeat", "3"])
-    third = float(re.findall(r"\d+\.\d+", said)[-1])
-    yield "java.process.share", min(ours_process) / process, "x", 1 / 4, True
-    yield "java.warm.share", min(ours) / third, "x", 1 / 1.7, True
+    process = json.loads(run([str(PEER), "bench-compact", str(table)])[0])["process_cpu_s"]
+    third = json.loads(run([str(PEER), "bench-compact", str(table), "--repeat", "3"])[0])["cpu_s"]
+    yield "java.process.cpu", min(ours_process), "s", process / 4, True
+    yield "java.warm.cpu", min(ours), "s", third / 1.7, True

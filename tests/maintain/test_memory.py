@@ -167,3 +167,55 @@ def test_a_limit_of_spilling_that_is_reached_loses_nothing(disordered: Path, tmp
         execute(plan, work, table.store, table.schema, BUDGET, spill=spill)
     assert spill.used == 0
     assert sorted(Path(table.store.uri).rglob("*")) == before
+
+
+def peak_of_a_pass(uri: str, **request: object) -> int:
+    """The most bytes that a process takes which does a pass with the budget."""
+    program = f"""
+import re, maintainer
+maintainer.open_table({uri!r}).maintain(memory={BUDGET}, **{request!r})
+print(1024 * int(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+WIDE = 200_000
+
+
+def wide_rows(directory: Path, rows: int, updates: int, options: dict[str, str]) -> maintainer.Table:
+    """A table with rows of 200 kB each, and so many level-0 files on top with one key updated in each."""
+    given = {"bucket": "1", "write-only": "true", **options}
+    fields = [{"name": "id", "type": "INT"}, {"name": "s", "type": "STRING"}, {"name": "n", "type": "INT"}]
+    table = maintainer.create_table(str(directory / "t"), {"fields": fields, "primaryKeys": ["id"], "options": given})
+    for start in range(0, rows, 100):
+        ids = list(range(start, min(start + 100, rows)))
+        texts = [random.Random(number).randbytes(WIDE // 2).hex() for number in ids]
+        with table.writer() as writer:
+            writer.write(pa.table({"id": pa.array(ids, pa.int32()), "s": texts, "n": pa.array(ids, pa.int32())}))
+    table.maintain(full=True, memory=BUDGET)
+    for number in range(updates):
+        text = random.Random(-number).randbytes(WIDE // 2).hex()
+        with table.writer() as writer:
+            writer.write(pa.table({"id": pa.array([number], pa.int32()), "s": [text], "n": pa.array([-number], pa.int32())}))
+    return table
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc: getrusage counts what the parent took, too")
+@pytest.mark.parametrize("file_format", ["parquet"])
+def test_forty_files_with_one_wide_row_each_stay_within_the_budget(file_format: str, tmp_path: Path) -> None:
+    table = wide_rows(tmp_path, 50, 40, {"deletion-vectors.enabled": "true", "file.format": file_format})
+    assert peak_of_a_pass(table.store.uri) <= (300 << 20) + BUDGET
+    assert sorted(table.scan(columns=["n"]).to_arrow()["n"].to_pylist()) == [*range(-39, 1), *range(40, 50)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc: getrusage counts what the parent took, too")
+def test_older_rows_that_are_looked_up_stay_within_the_budget(tmp_path: Path) -> None:
+    """The new rows are narrow, so that many of them are merged at a time, and the old ones, which join them, are wide."""
+    options = {"deletion-vectors.enabled": "true", "merge-engine": "partial-update"}
+    table = wide_rows(tmp_path, 1000, 0, options)
+    with table.writer() as writer:
+        ids = pa.array(range(1000), pa.int32())
+        writer.write(pa.table({"id": ids, "s": pa.nulls(1000, pa.string()), "n": pa.array(range(1000, 2000), pa.int32())}))
+    assert peak_of_a_pass(table.store.uri) <= (300 << 20) + BUDGET
+    assert sorted(table.scan(columns=["n"]).to_arrow()["n"].to_pylist()) == list(range(1000, 2000))

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import structlog
 
-PATH = Path(__file__).parents[2] / "scripts" / "bench.d" / "measure.py"
+DIRECTORY = Path(__file__).parents[2] / "scripts" / "bench.d"
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("measure", PATH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for name, value in {"ROWS": 500, "KEYS": 2000, "ROUNDS": 1}.items():
-        monkeypatch.setattr(module, name, value)
+    monkeypatch.syspath_prepend(str(DIRECTORY))
+    module = importlib.import_module("measure")
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     logging = structlog.get_config()
     yield module
@@ -32,15 +29,17 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def test_each_line_has_a_name_a_value_a_unit_and_what_it_is_held_against(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["measure.py"])
+    compactions = sys.modules["compactions"]
+    cases = {name: (replace(shape, rows=500, keys=2000), limit) for name, (shape, limit) in compactions.CASES.items()}
+    monkeypatch.setattr(compactions, "CASES", {name: cases[name] for name in ("full", "aggregation")})
+    monkeypatch.setattr(compactions, "ROUNDS", 1)
+    monkeypatch.setattr(sys, "argv", ["measure.py", "compaction", "help"])
     bench.main()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    figures = ("cpu", "cpu_ratio", "mb_per_cpu_second", "rows_per_cpu_second")
     assert [line["name"] for line in lines] == [
-        "compaction.full.cpu",
-        "compaction.full.cpu_ratio",
-        "compaction.full.process_cpu",
-        "compaction.full.rows_per_cpu_second",
-        "pass.small.wall",
+        *(f"compaction.full.{figure}" for figure in (*figures, "process_cpu")),
+        *(f"compaction.aggregation.{figure}" for figure in figures),
         "help.wall",
     ]
     assert all(list(line) == ["name", "value", "unit", "versus"] and line["value"] > 0 for line in lines)
@@ -49,6 +48,7 @@ def test_each_line_has_a_name_a_value_a_unit_and_what_it_is_held_against(
 def test_an_exceeded_limit_is_an_exit_code(bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["measure.py", "help"])
     for limit, code in ((1e9, 0), (0.0, 1)):
-        monkeypatch.setattr(bench, "start_up", lambda directory, limit=limit: iter([("help.wall", 1.0, "s", limit, True)]))
+        start_up = ("help", lambda directory, limit=limit: iter([("help.wall", 1.0, "s", limit, True)]))
+        monkeypatch.setattr(bench, "MEASUREMENTS", (start_up,))
         assert bench.main() == code
     assert len(capsys.readouterr().out.splitlines()) == 2
