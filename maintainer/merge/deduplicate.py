@@ -1,6 +1,7 @@
 """The deduplicate engine: of all records of a key, the newest survives (spec 05 §2; Java `DeduplicateMergeFunction`).
 
-With `ignore-delete` retracts do not count where they meet other records: the newest one that adds survives, if there is any.
+With `ignore-delete` retracts do not count where they meet other records, even ones that a newer level contains: the newest one that adds
+survives, if there is any.
 """
 
 from __future__ import annotations
@@ -36,6 +37,6 @@ class Deduplicate:
         newest = np.maximum.reduceat(adds, counted.starts)
         sources = np.where(newest >= 0, counted.order[newest], -1)
         if not lookup:
-            sources = np.where(counted.lengths == 1, last, sources)
+            sources = np.where(candidates.lengths == 1, last, sources)
         there = np.flatnonzero(sources >= 0)
         return Chosen(candidates, sources[there], there)

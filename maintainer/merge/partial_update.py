@@ -132,6 +132,8 @@ class _Records:
         self.replaces = self.based
         """The record's values become those of the row, even NULL."""
         self.removes = np.zeros(len(rows), np.bool_)
+        self.removed_at = np.full(len(rows), -1, np.int64)
+        """The place, in the schema, of the sequence field at which a record removes the row; columns before it take back its values first."""
         if not self.retracts.any():
             return
         if rules.remove_record_on_delete:
@@ -196,7 +198,8 @@ class _Records:
                 elif function is None:
                     columns[name] = Folded(protected)
                 else:
-                    columns[name] = folded(function, self.candidates.rows.column(name), self._verdicts(touches, win))
+                    verdicts = self._verdicts(~missing, win, schema.names.index(name))
+                    columns[name] = folded(function, self.candidates.rows.column(name), verdicts)
         return columns
 
     def _plain(self, names: Sequence[str], adds: Bools) -> dict[str, Folded]:
@@ -222,7 +225,10 @@ class _Records:
             rank, missing = self._ranks(group)
             ranks.append(rank)
             absent.append(missing)
-        removing = [bool(self.rules.remove_record_on_sequence_group & set(group.fields)) for group in groups]
+        names = self.rules.schema.names
+        removing = [
+            min(map(names.index, group.fields)) if self.rules.remove_record_on_sequence_group & set(group.fields) else -1 for group in groups
+        ]
         wins = [np.zeros(len(self.rows), np.bool_) for _ in groups]
         longest_first = np.argsort(-self.lengths, kind="stable")
         lengths, starts = self.lengths[longest_first], self.starts[longest_first]
@@ -239,8 +245,10 @@ class _Records:
                 won = live & ~missing[at] & (rank[at] >= now[:size])
                 win[at] = won
                 now[:size] = np.where(won, rank[at], now[:size])
-                if removes:
-                    removed |= won & (self.kinds[at] == DELETE)
+                if removes >= 0:
+                    removing_now = won & (self.kinds[at] == DELETE)
+                    self.removed_at[at] = np.where(removing_now & ~(removed & (self.removed_at[at] < removes)), removes, self.removed_at[at])
+                    removed |= removing_now
             if removed.any():
                 self.removes[at] = removed
                 for rank, now in zip(ranks, current, strict=True):
@@ -263,18 +271,25 @@ class _Records:
         ranks[order] = np.cumsum(new) - 1
         return np.where(missing, -1, ranks), missing
 
-    def _verdicts(self, touches: Bools, win: Bools) -> Records:
-        """What each record does to a protected column with a function. One that comes first and retracts is the row, and then retracts."""
+    def _verdicts(self, given: Bools, win: Bools, place: int) -> Records:
+        """What each record does to a protected column with a function, which is at this place in the schema; `given`: it has a sequence.
+
+        Some do more than one thing: one that comes first and retracts is the row, and then retracts; one that removes the row at a sequence
+        field behind the column retracts before, which may be an error (spec 05 §4.4).
+        """
         verdicts = np.where(self.retracts, Verdict.RETRACT, np.where(win, Verdict.APPLY, Verdict.REVERSED))
-        verdicts = np.where(touches, verdicts, Verdict.SKIP).astype(np.int8)
+        if self.rules.ignore_delete:
+            given = given & ~self.retracts
+        verdicts = np.where(given, verdicts, Verdict.SKIP).astype(np.int8)
+        retracts_before = given & (self.removed_at > place)
         verdicts[self.removes] = Verdict.REPLACE
-        rows, starts = self.rows, self.starts
-        twice = np.flatnonzero(self.based & ~self.removes)
-        if len(twice):
-            rows, verdicts = np.insert(rows, twice, rows[twice]), np.insert(verdicts, twice, np.int8(Verdict.REPLACE))
-            more = (self.based & ~self.removes)[starts].astype(np.int64)
-            starts = starts + np.cumsum(more) - more
-        return Records(rows, starts, verdicts, self._key)
+        if not (self.based.any() or retracts_before.any()):
+            return Records(self.rows, self.starts, verdicts, self._key)
+        does = np.stack((self.based, retracts_before, np.ones(len(self.rows), np.bool_)), axis=1)
+        all_verdicts = np.stack((np.full(len(verdicts), Verdict.REPLACE), np.full(len(verdicts), Verdict.RETRACT), verdicts), axis=1)
+        counts = does.sum(axis=1)
+        starts = (np.cumsum(counts) - counts)[self.starts]
+        return Records(np.repeat(self.rows, counts), starts, all_verdicts[does].astype(np.int8), self._key)
 
     def _check_not_null(self, schema: TableSchema, mask: Bools) -> None:
         for name in self.candidates.rows.column_names:

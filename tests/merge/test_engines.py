@@ -30,6 +30,7 @@ KINDS = ("+I", "-U", "+U", "-D")
 PARTIAL = {"merge-engine": "partial-update"}
 GROUPS = {**PARTIAL, "fields.s.sequence-group": "a", "fields.t,u.sequence-group": "b,n"}
 FOLDED = {**GROUPS, "fields.n.aggregate-function": "sum", "fields.a.aggregate-function": "last_non_null_value"}
+LATE = {"fields.t,u.sequence-group": "n", "fields.b.aggregate-function": "max", "fields.a.aggregate-function": "listagg"}
 FIELDS = tuple(
     DataField(index, name, parse(data_type))
     for index, (name, data_type) in enumerate(
@@ -40,6 +41,7 @@ OPTIONS: list[dict[str, str]] = [
     {},
     {"ignore-delete": "true"},
     {"deletion-vectors.enabled": "true"},
+    {"deletion-vectors.enabled": "true", "ignore-delete": "true"},
     {"sequence.field": "t,u", "force-lookup": "true"},
     {"sequence.field": "u,s", "sequence.field.sort-order": "descending"},
     {"merge-engine": "first-row"},
@@ -55,6 +57,9 @@ OPTIONS: list[dict[str, str]] = [
     FOLDED,
     {**FOLDED, "partial-update.remove-record-on-sequence-group": "s", "sequence.field": "x"},
     {**FOLDED, "fields.n.ignore-retract": "true"},
+    {**FOLDED, "changelog-producer": "lookup", "sequence.field": "x"},
+    {**FOLDED, "partial-update.remove-record-on-sequence-group": "s,u", "fields.a.aggregate-function": "listagg"},
+    {**FOLDED, "partial-update.remove-record-on-sequence-group": "x", "fields.x.sequence-group": "b", **LATE},
 ]
 
 
@@ -155,7 +160,7 @@ def test_options_that_contradict_one_another_are_refused(options: dict[str, str]
     assert any(finding.what == "merging" and re.search(message, finding.why) for finding in findings(schema_of(options)))
 
 
-@given(st.data(), st.sampled_from(OPTIONS[:5]))
+@given(st.data(), st.sampled_from(OPTIONS[:6]))
 def test_a_record_that_joins_is_in_its_place(data: st.DataObject, options: dict[str, str]) -> None:
     schema = schema_of(options)
     sequence = SequenceOrder.of(MergeRules.of(schema), schema)
