@@ -83,13 +83,13 @@ def test_one_failing_table_does_not_keep_the_others_from_their_passes(tmp_path: 
 def test_what_was_only_discovered_and_is_none_for_us_is_no_failure(tmp_path: Path) -> None:
     filled(tmp_path, "sound")
     unsupported = filled(tmp_path, "unsupported")
-    set_options(unsupported.path, **{"merge-engine": "aggregation"})
+    set_options(unsupported.path, **{"sequence.snapshot-ordering": "true"})
     found = {"warehouses": [{"uri": str(tmp_path)}]}
     done = once("--config", configured(tmp_path / "found.yaml", found), "--json")
     assert done.exit_code == 0, done.stderr
     entry = passes_of(done)["unsupported"]
     assert (entry["outcome"], entry["snapshot_after"]) == ("nothing", None)
-    assert "merge-engine = aggregation" in entry["reason"]
+    assert "sequence.snapshot-ordering = true" in entry["reason"]
     named = {**found, "tables": [{"uri": unsupported.path}]}
     done = once("--config", configured(tmp_path / "named.yaml", named), "--json")
     assert done.exit_code == 7

@@ -16,16 +16,7 @@ from tests.support.java_cases import java_case
 from tests.support.tables import make_busy_table
 
 OPTIONS = [
-    ("merge-engine", "partial-update"),
-    ("merge-engine", "aggregation"),
-    ("merge-engine", "first-row"),
-    ("sequence.field", "n"),
     ("sequence.snapshot-ordering", "true"),
-    ("ignore-delete", "true"),
-    ("changelog-producer", "lookup"),
-    ("changelog-producer", "full-compaction"),
-    ("record-level.expire-time", "1 d"),
-    ("record-level.time-field", "n"),
     ("file-index.bloom-filter.columns", "v"),
     ("file-index.bitmap.columns", "v"),
     ("data-file.thin-mode", "true"),
@@ -40,7 +31,6 @@ OPTIONS = [
     ("pk-fm.index.columns", "v"),
     ("pk-multivalue.index.columns", "v"),
     ("pk-full-text.index.columns", "v"),
-    ("fields.n.aggregate-function", "sum"),
     ("pk-clustering-override", "true"),
     ("row-tracking.enabled", "true"),
     ("data-evolution.enabled", "true"),
@@ -107,6 +97,23 @@ def test_options_out_of_scope(key: str, value: str, table: Path, whole: Path) ->
     assert f"{key} = {value}" in {finding["what"] for finding in doctor["findings"] if finding["severity"] == "error"}
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"merge-engine": "first-row"}, "deletion-vectors.enabled"),
+        ({"changelog-producer": "full-compaction"}, "changelog-producer"),
+        ({"record-level.expire-time": "1 d"}, "record-level.time-field"),
+        ({"sequence.field": "nothing"}, "sequence.field"),
+        ({"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}, "fields.v.aggregate-function"),
+    ],
+)
+def test_options_of_merging_that_contradict_one_another(options: Mapping[str, str], named: str, table: Path, whole: Path) -> None:
+    set_options(str(table), **options)
+    check_refused(table, whole.parent / "rows.csv", named)
+    doctor = json.loads(run("doctor", table, "--json").stdout)
+    assert any(named in finding["why"] for finding in doctor["findings"] if finding["severity"] == "error")
+
+
 def test_a_column_that_no_cast_can_read(table: Path, whole: Path) -> None:
     retype_column(str(table), "n", type_("BYTES"))
     check_refused(table, whole.parent / "rows.csv", "column n: its type was changed since schema ")
@@ -118,7 +125,6 @@ def test_a_column_that_no_cast_can_read(table: Path, whole: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "name"),
     [
-        ("me_agg", "merge-engine = aggregation"),
         ("append_only", "no primary key"),
         ("postpone", "bucket = -2"),
         ("types_orc", "file.format = orc"),
