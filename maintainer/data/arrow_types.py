@@ -77,17 +77,20 @@ def value_schema(fields: Iterable[DataField]) -> pa.Schema:
     return pa.schema([arrow_field(field, with_ids=False) for field in fields])
 
 
-def file_fields(schema: TableSchema) -> tuple[DataField, ...]:
-    """The columns of a key-value file in order: `_KEY_…` of the trimmed primary key, sequence number, kind, all columns of the table."""
+def file_fields(schema: TableSchema, thin: bool = False) -> tuple[DataField, ...]:
+    """The columns of a key-value file in order: `_KEY_…` of the trimmed primary key, sequence number, kind, all columns of the table.
+
+    A thin file does not repeat the key.
+    """
     keys = [
         replace(field, id=field.id + SYSTEM_FIELD_ID, name=KEY_PREFIX + field.name) for field in map(schema.field, schema.trimmed_primary_keys)
     ]
-    return (*keys, SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
+    return (*(() if thin else keys), SEQUENCE_FIELD, KIND_FIELD, *schema.fields)
 
 
-def file_schema(schema: TableSchema) -> pa.Schema:
+def file_schema(schema: TableSchema, thin: bool = False) -> pa.Schema:
     """The Arrow schema that a key-value file is written with."""
-    return pa.schema([arrow_field(field) for field in file_fields(schema)])
+    return pa.schema([arrow_field(field) for field in file_fields(schema, thin)])
 
 
 def _field(name: str, data_type: DataType, field_id: int | None, owner: int | None, depth: int) -> pa.Field:

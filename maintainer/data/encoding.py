@@ -19,18 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.data import int96
-from maintainer.errors import UsageError
+from maintainer.format import data_formats
 
-_CODECS = {
-    "zstd": "ZSTD",
-    "snappy": "SNAPPY",
-    "gzip": "GZIP",
-    "brotli": "BROTLI",
-    "lz4": "LZ4",
-    "lz4_raw": "LZ4",
-    "none": "NONE",
-    "uncompressed": "NONE",
-}
 _PAGE = 1 << 20
 _SMALLEST_PAGE = 32 << 10
 _ALL_PAGES = 16 << 20
@@ -43,9 +33,7 @@ _REPEATS = 8
 
 def writer_options(sample: pa.Table, compression: str, zstd_level: int) -> Mapping[str, Any]:
     """Settings of `pyarrow.parquet.ParquetWriter` for a file that begins with these rows."""
-    codec = _CODECS.get(compression.strip().lower())
-    if codec is None:
-        raise UsageError(f"option file.compression = {compression!r}: Parquet files can be compressed by {', '.join(_CODECS)}")
+    codec = data_formats.codec("parquet", compression)
     row_bytes = max(1, sample.nbytes // sample.num_rows)
     few = sample.slice(0, max(1, min(_SAMPLE, _SAMPLE_BYTES // row_bytes)))
     leaves = [leaf for name, column in zip(few.column_names, few.columns, strict=True) for leaf in _leaves(column, name)]

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maintainer.data.statistics import Mode, column_modes
-from maintainer.errors import UsageError
+from maintainer.format import data_formats
 from maintainer.model.files import FileRole
 from maintainer.model.schema import TableSchema
 from maintainer.table.options import TableOptions
 
 _COMPRESSION_EXTENSIONS = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
-FORMATS = ("parquet",)
 
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """`modes`: what is kept of the statistics of each column of the table."""
+    """`modes`: what is kept of the statistics of each column of the table; `thin`: the key is not repeated."""
 
     format: str
     compression: str
@@ -30,18 +29,26 @@ class FileSettings:
     extension: str
     modes: Sequence[Mode]
     dense: bool
+    thin: bool
 
     @classmethod
     def of(cls, schema: TableSchema, options: TableOptions, level: int, role: FileRole) -> FileSettings:
-        file_format = options.file_format_per_level.get(level, options.file_format)
-        compression = options.file_compression_per_level.get(level, options.file_compression)
+        formats, compressions = options.file_format_per_level, options.file_compression_per_level
+        file_format, format_option = formats.get(level, options.file_format), f"file.format{'.per.level' if level in formats else ''}"
+        compression = compressions.get(level, options.file_compression)
+        compression_option = f"file.compression{'.per.level' if level in compressions else ''}"
         prefix = options.data_file_prefix
         if role is FileRole.CHANGELOG:
-            file_format = options.changelog_file_format or file_format
-            compression = options.changelog_file_compression or compression
             prefix = options.changelog_file_prefix
-        if file_format not in FORMATS:
-            raise UsageError(f"files of format {file_format!r} are not written: file.format must be {' or '.join(FORMATS)}")
+            if options.changelog_file_format:
+                file_format, format_option = options.changelog_file_format, "changelog-file.format"
+            if options.changelog_file_compression:
+                compression, compression_option = options.changelog_file_compression, "changelog-file.compression"
+        if file_format == "avro" and options.avro_codec:
+            compression, compression_option = options.avro_codec, "avro.codec"
+        data_formats.check_format(file_format, format_option)
+        data_formats.codec(file_format, compression, compression_option)
+        data_formats.check_fields(file_format, schema.fields)
         return cls(
             format=file_format,
             compression=compression,
@@ -50,6 +57,7 @@ class FileSettings:
             extension=file_extension(options, file_format),
             modes=column_modes(schema.fields, options, level, role),
             dense=options.boolean("metadata.stats-dense-store", True),
+            thin=options.thin_mode,
         )
 
 

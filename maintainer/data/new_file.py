@@ -1,126 +1,103 @@
-"""One key-value Parquet file in the making (spec 02 §3.5; Java `KeyValueDataFileWriter`).
+"""A data file in the making, of any format (spec 02 §2, §9; Java `KeyValueDataFileWriter`).
 
-Rows go in as row groups; what the file's metadata needs to know comes out: its size, its first and last key, its footer, and of each row group
-what the footer does not tell (`maintainer.data.statistics`).
+Rows go in; what the file's metadata needs to know comes out: its size, its first and last key, how many rows are retracts, and statistics of
+its columns. What a format does is in `new_parquet_file`, `new_orc_file` and `new_avro_file`: it writes to the sink, and knows the statistics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from maintainer.data import encoding, int96
+from maintainer.data.file_settings import FileSettings
 from maintainer.errors import MaintainerError, StorageError
 from maintainer.format.simple_stats import ColumnStats
 from maintainer.model.schema import KIND_FIELD
-from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, DataField
+from maintainer.model.types import DataField
 from maintainer.storage.storage import Storage
 
-_FOOTER_BOUND = 4096
-"""Bounds longer than this are left out of a footer."""
+
+@dataclass(frozen=True, slots=True)
+class FileShape:
+    """The columns of a file: as Arrow and as Paimon has them, which of them are the key, and of which statistics are wanted."""
+
+    schema: pa.Schema
+    fields: tuple[DataField, ...]
+    keys: tuple[str, ...]
+    described: frozenset[str]
 
 
-class NewFile:
+class NewFile(ABC):
     """A file that is being written. After an error it is gone."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        path: str,
-        name: str,
-        schema: pa.Schema,
-        keys: Sequence[DataField],
-        described: Sequence[DataField],
-        rows: pa.Table,
-        compression: str,
-        zstd_level: int,
-    ) -> None:
-        """`keys`: the first columns of the schema; `described`: the other columns of which statistics are wanted; `rows`: the first ones, which
-        are still to be written."""
-        self.name = name
+    def __init__(self, storage: Storage, path: str, shape: FileShape, settings: FileSettings, rows: pa.Table) -> None:
+        """`rows`: the first ones, which are still to be written."""
+        self.name = path.rpartition("/")[2]
         self.path = storage.display(path)
-        self.rows = self.groups = self.size = self.deletes = 0
+        self.rows = self.groups = self.deletes = 0
         self.first_key: pa.Table | None = None
         self.last_key: pa.Table | None = None
-        self.metadata: pq.FileMetaData | None = None
-        self.with_nan: set[str] = set()
-        self.known: dict[tuple[str, int], ColumnStats] = {}
-        self._keys = range(len(keys))
-        self._described = [*keys, *described]
-        self._schema = int96.raw_schema(schema)
-        self._has_int96 = self._schema != schema
-        self._collected: list[pq.FileMetaData] = []
-        options = encoding.writer_options(self._raw(rows), compression, zstd_level)
+        self.shape = shape
+        self.settings = settings
         self._output: BinaryIO = storage.create(path)
-        self._sink = _Sink(self._output)
-        self._parquet: Any = None
+        self.sink = Sink(self._output)
         with self._undone_on_error():
-            sink = pa.PythonFile(self._sink, mode="w")
-            self._parquet = pq.ParquetWriter(sink, self._schema, metadata_collector=self._collected, **options)
+            self._begin(rows)
+
+    # what a format does
+
+    @abstractmethod
+    def _begin(self, rows: pa.Table) -> None:
+        """Prepares for rows like these."""
+
+    @abstractmethod
+    def _write(self, rows: pa.Table) -> None: ...
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Writes what is left of the file."""
+
+    def _forget(self) -> None:  # noqa: B027 - most formats have nothing to forget
+        """Sees to it that nothing is written any more."""
+
+    @abstractmethod
+    def stats(self) -> list[ColumnStats]:
+        """Of a finished file, exact statistics of all columns; unknown are those of columns that are not described."""
+
+    # what is the same for all
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self.sink.size
 
     def write(self, rows: pa.Table) -> None:
-        """One row group."""
+        """Rows that are one row group, where a format has such."""
         with self._undone_on_error():
-            self._parquet.write_table(self._raw(rows), row_group_size=rows.num_rows)
-            self._look_at(rows)
-        self.size = self._sink.size
-        keys = rows.select(list(self._keys))
+            self._write(rows)
+        kinds = rows.column(KIND_FIELD.name)
+        self.deletes += sum(int(np.count_nonzero(chunk.to_numpy() & 1)) for chunk in kinds.chunks)  # 1 -U, 3 -D
+        keys = rows.select(list(self.shape.keys))
         if self.first_key is None:
             self.first_key = keys.take([0])  # a slice would keep the whole row group in memory
         self.last_key = keys.slice(rows.num_rows - 1)
         self.rows += rows.num_rows
         self.groups += 1
 
-    def _raw(self, rows: pa.Table) -> pa.Table:
-        """The rows with INT96 values as bytes."""
-        if not self._has_int96:
-            return rows
-        columns = [
-            pa.chunked_array([int96.raw_array(chunk, field.type) for chunk in column.chunks], field.type)
-            for column, field in zip(rows.columns, self._schema, strict=True)
-        ]
-        return pa.Table.from_arrays(columns, schema=self._schema)
-
-    def _look_at(self, rows: pa.Table) -> None:
-        """Notes what the footer will not tell."""
-        self.deletes += sum(int(np.count_nonzero(chunk.to_numpy() & 1)) for chunk in rows.column(KIND_FIELD.name).chunks)  # 1 -U, 3 -D
-        for field in self._described:
-            name, root, column = field.name, field.type.root, rows.column(field.name)
-            if root in FLOATS:
-                if name in self.with_nan or pc.any(pc.is_nan(column)).as_py():
-                    self.with_nan.add(name)
-                else:
-                    found = _stats(column)
-                    low, high = (-0.0 if found.min == 0 else found.min), (0.0 if found.max == 0 else found.max)
-                    self.known[name, self.groups] = ColumnStats(low, high, found.null_count)
-            elif root in CHARACTERS or root in BINARIES:
-                longest = pc.max(pc.binary_length(column)).as_py()
-                if longest is not None and longest > _FOOTER_BOUND:
-                    self.known[name, self.groups] = _stats(column)
-            elif pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-                self.known[name, self.groups] = _stats(column)
-
     def finish(self) -> None:
         with self._undone_on_error():
-            if self._has_int96:
-                self._sink.hold()
-            self._parquet.close()
-            if self._has_int96:
-                self._sink.release(int96.finished)
-            self.size = self._sink.size
+            self._finish()
         self._output.close()
-        self.metadata = self._collected[0]
 
     def abandon(self) -> None:
         """Makes the file disappear; twice is fine."""
-        if self._parquet is not None:
-            self._parquet.is_open = False  # or it writes a footer when it is collected
+        self._forget()
         error = StorageError("given up")
         self._output.__exit__(type(error), error, None)
 
@@ -135,8 +112,8 @@ class NewFile:
             raise
 
 
-class _Sink:
-    """What Arrow writes to: counts the bytes, and can hold back those of the footer."""
+class Sink:
+    """What formats write to: counts the bytes, and can hold back those of a footer."""
 
     closed = False
 
@@ -167,9 +144,3 @@ class _Sink:
 
     def flush(self) -> None:
         """The output is flushed when it is closed."""
-
-
-def _stats(column: pa.ChunkedArray) -> ColumnStats:
-    """Of floats, texts, binaries and nanoseconds."""
-    found = pc.min_max(column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).as_py()
-    return ColumnStats(found["min"], found["max"], column.null_count)

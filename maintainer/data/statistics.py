@@ -1,6 +1,7 @@
 """Column statistics of a data file, as its metadata carries them (spec 02 §3.6, §8, 01 §14; Java `SimpleStatsExtractor`).
 
-The Parquet footer has them already, per row group: they are merged from there, never recomputed. What a footer can't tell is handed in:
+The Parquet footer has them already, per row group: they are merged from there, never recomputed (`from_footer`). What a footer can't tell is
+handed in:
 
 * `no_bounds`: FLOAT and DOUBLE columns with a NaN. Parquet leaves NaN out of its bounds, Paimon counts it as the largest value, readers of
   either kind get it wrong: such a column has no bounds (spec 02 §8.4).
@@ -14,7 +15,9 @@ The Parquet footer has them already, per row group: they are merged from there, 
 | truncate(n) | cut to n code points or bytes, the max rounded up          | known      |
 | full        | exact                                                      | known      |
 
-Nested columns have none of the three. Key statistics are always truncate(128).
+Where a format has none of its own they are collected while rows are written (`Collector`).
+
+Nested columns have no bounds, and in Parquet no null count either, as in Java. Key statistics are always truncate(128).
 """
 
 from __future__ import annotations
@@ -24,14 +27,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from maintainer.data import footer
+from maintainer.data.values import from_arrow
 from maintainer.errors import UsageError
 from maintainer.format import binary_row
 from maintainer.format.simple_stats import ColumnStats, truncate
 from maintainer.model.files import FileRole, SimpleStats
-from maintainer.model.types import BINARIES, CHARACTERS, DataField
+from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, DataField, DataType
 from maintainer.model.values import order_key
 from maintainer.table.options import TableOptions
 
@@ -40,6 +45,7 @@ _TRUNCATE = re.compile(r"truncate\s*\(\s*(\d+)\s*\)")
 
 
 UNKNOWN = ColumnStats(None, None, None)
+_NOTHING = ColumnStats(None, None, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,45 @@ def _of_chunk(chunk: pq.ColumnChunkMetaData, arrow: pa.DataType, field: DataFiel
         return ColumnStats(None, None, statistics.null_count)
     low, high = (footer.value(raw, arrow, field.type) for raw in (statistics.min_raw, statistics.max_raw))
     return ColumnStats(low, high, statistics.null_count)
+
+
+class Collector:
+    """Exact statistics of some columns of the rows that it is shown."""
+
+    def __init__(self, fields: Iterable[DataField], described: frozenset[str]) -> None:
+        self._fields = tuple(fields)
+        self._found: dict[str, ColumnStats] = {field.name: _NOTHING for field in self._fields if field.name in described}
+        self._with_nan: set[str] = set()
+
+    def add(self, rows: pa.Table) -> None:
+        for field in self._fields:
+            known = self._found.get(field.name)
+            if known is None:
+                continue
+            column = rows.column(field.name)
+            bounds = not pa.types.is_nested(column.type) and field.name not in self._with_nan
+            if bounds and field.type.root in FLOATS and pc.any(pc.is_nan(column)).as_py():
+                self._with_nan.add(field.name)
+                bounds = False
+            found = described(column, field.type) if bounds else ColumnStats(None, None, column.null_count)
+            lows = [stats.min for stats in (known, found) if stats.min is not None]
+            highs = [stats.max for stats in (known, found) if stats.max is not None]
+            nulls = (known.null_count or 0) + column.null_count
+            self._found[field.name] = ColumnStats(min(lows, key=order_key, default=None), max(highs, key=order_key, default=None), nulls)
+
+    def stats(self) -> list[ColumnStats]:
+        """Of all fields; unknown where they were not wanted."""
+        found = [(field.name, self._found.get(field.name, UNKNOWN)) for field in self._fields]
+        return [ColumnStats(None, None, stats.null_count) if name in self._with_nan else stats for name, stats in found]
+
+
+def described(column: pa.ChunkedArray, data_type: DataType) -> ColumnStats:
+    """Exact statistics of a column that is neither nested nor has NaN. A zero as the lower bound of floats is −0.0, as the upper one 0.0."""
+    found = pc.min_max(column)
+    low, high = from_arrow(pa.array([found["min"], found["max"]], column.type), data_type)
+    if data_type.root in FLOATS and low is not None:
+        low, high = (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
+    return ColumnStats(low, high, column.null_count)
 
 
 def key_stats(columns: Sequence[ColumnStats], fields: Sequence[DataField]) -> SimpleStats:

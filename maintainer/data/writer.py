@@ -1,4 +1,4 @@
-"""Writing key-value Parquet files (spec 02 §2, §3.5, §9, §10; Java `KeyValueDataFileWriter`, `RollingFileWriter`).
+"""Writing key-value files (spec 02 §2, §7, §9, §10; Java `KeyValueDataFileWriter`, `RollingFileWriter`).
 
     sorted batches ──▶ row groups ──▶ file ──▶ next file at the target size ──▶ one `DataFileMeta` for each
 
@@ -10,7 +10,7 @@ How many rows a row group has:
 * no more than the file still takes until its target size, by the size of the rows so far; Java looks at the size after every 1,000 rows,
   and so do we.
 
-Everything in the metadata that the Parquet footer knows is taken from there.
+What a row group is in a format that has none, its writer decides: of Avro, some blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow as pa
 from maintainer.data import footer, null_row, statistics
 from maintainer.data.arrow_types import file_fields, file_schema
 from maintainer.data.file_settings import FileSettings
-from maintainer.data.new_file import NewFile
+from maintainer.data.new_file import FileShape, NewFile
 from maintainer.data.values import from_arrow
 from maintainer.errors import MaintainerError
 from maintainer.format import binary_row
@@ -73,8 +73,10 @@ class DataFileWriter:
         self._schema = schema
         self._level = level
         self._source = source
-        self._arrow_schema = file_schema(schema)
-        self._columns = [*schema.trimmed_primary_keys, SEQUENCE_FIELD.name, KIND_FIELD.name, *schema.names]
+        keys = schema.trimmed_primary_keys
+        self._shape = _shape(schema, settings)
+        self._arrow_schema = self._shape.schema
+        self._columns = [*(() if settings.thin else keys), SEQUENCE_FIELD.name, KIND_FIELD.name, *schema.names]
         self._leaves = sum(footer.leaf_count(field.type) for field in self._arrow_schema)
         least = max(_LEAST_GROUP_BYTES, _LEAST_CHUNK_BYTES * self._leaves)
         self._group_bytes = min(_GROUP_BYTES, max(least, memory // _SHARE_OF_BUDGET))
@@ -163,10 +165,7 @@ class DataFileWriter:
         name = self._names.next()
         path = f"{self._directory}/{name}"
         self.created.append(path)
-        keys = file_fields(self._schema)[: len(self._schema.trimmed_primary_keys)]
-        settings = self._settings
-        described = [field for field, mode in zip(self._schema.fields, settings.modes, strict=True) if mode.counts]
-        return NewFile(self._storage, path, name, self._arrow_schema, keys, described, rows, settings.compression, settings.zstd_level)
+        return _new_file(self._settings.format)(self._storage, path, self._shape, self._settings, rows)
 
     def _finish_file(self) -> None:
         file, self._file = self._file, None
@@ -176,18 +175,18 @@ class DataFileWriter:
 
     def _meta(self, file: NewFile) -> DataFileMeta:
         schema = self._schema
-        fields = file_fields(schema)
-        stats = statistics.from_footer(file.metadata, self._arrow_schema, fields, frozenset(file.with_nan), file.known)
-        keys = len(schema.trimmed_primary_keys)
-        sequence = stats[keys]
-        value_stats, value_stats_cols = statistics.value_stats(stats[keys + 2 :], schema.fields, self._settings.modes, self._settings.dense)
+        stats = dict(zip(self._arrow_schema.names, file.stats(), strict=True))
+        keys = [schema.field(name) for name in schema.trimmed_primary_keys]
+        sequence = stats[SEQUENCE_FIELD.name]
+        columns = [stats[name] for name in schema.names]
+        value_stats, value_stats_cols = statistics.value_stats(columns, schema.fields, self._settings.modes, self._settings.dense)
         return DataFileMeta(
             file_name=file.name,
             file_size=file.size,
             row_count=file.rows,
             min_key=self._key(file.first_key),
             max_key=self._key(file.last_key),
-            key_stats=statistics.key_stats(stats[:keys], fields[:keys]),
+            key_stats=statistics.key_stats([stats[name] for name in self._shape.keys], keys),
             value_stats=value_stats,
             min_sequence_number=sequence.min,
             max_sequence_number=sequence.max,
@@ -202,6 +201,22 @@ class DataFileWriter:
     def _key(self, row: pa.Table) -> bytes:
         types = self._schema.key_types
         return binary_row.serialize([from_arrow(row.column(index), data_type)[0] for index, data_type in enumerate(types)], types)
+
+
+def _shape(schema: TableSchema, settings: FileSettings) -> FileShape:
+    key = schema.trimmed_primary_keys
+    fields = file_fields(schema, settings.thin)
+    keys = key if settings.thin else tuple(field.name for field in fields[: len(key)])
+    wanted = [field.name for field, mode in zip(schema.fields, settings.modes, strict=True) if mode.counts]
+    return FileShape(file_schema(schema, settings.thin), fields, keys, frozenset([*keys, SEQUENCE_FIELD.name, *wanted]))
+
+
+def _new_file(file_format: str) -> type[NewFile]:
+    match file_format:
+        case _:
+            from maintainer.data.new_parquet_file import NewParquetFile
+
+            return NewParquetFile
 
 
 def local_millis() -> int:

@@ -228,6 +228,16 @@ class TableOptions(Mapping[str, str]):
         return self.text("changelog-file.compression").lower() or None
 
     @cached_property
+    def avro_codec(self) -> str | None:
+        """None: as the table says for all formats."""
+        return self.text("avro.codec").lower() or None
+
+    @cached_property
+    def thin_mode(self) -> bool:
+        """Whether data files have no columns that repeat the key."""
+        return self.boolean("data-file.thin-mode", False)
+
+    @cached_property
     def zstd_level(self) -> int:
         return self.integer("file.compression.zstd-level", 1)
 
