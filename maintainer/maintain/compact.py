@@ -34,6 +34,7 @@ from maintainer.maintain.lookup import DeletionVectors, Lookup
 from maintainer.maintain.pick import Levels, restore
 from maintainer.maintain.record_expiry import AliveRows, RecordExpiry
 from maintainer.maintain.unit import Rewrite, Rewriter, UnitOptions, Upgrade, steps
+from maintainer.maintain.unmarked import bucket_rules
 from maintainer.merge.candidates import Candidates, SequenceOrder, Source
 from maintainer.merge.engine import merge_function
 from maintainer.merge.order import Keys
@@ -114,7 +115,7 @@ class BucketCompaction:
         self.rewrite_append = rewrite_append
         self.progress = progress
         self.options = TableOptions.of(schema)
-        self.rules = MergeRules.of(schema)
+        self.rules = bucket_rules(schema, bucket.files, store.schema)
         self.sequence = SequenceOrder.of(self.rules, schema)
         self.function = merge_function(self.rules, schema)
         self.changelog_rules = ChangelogRules.of(schema)

@@ -8,11 +8,13 @@ of curing it: it marks the newest of the older rows, and its output looks like a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
-from maintainer.merge.sections import KeyRange
+from maintainer.merge.sections import KeyRange, key_range
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
+from maintainer.table.merging import MergeRules
 from maintainer.table.options import TableOptions
 
 HEAL = "compact it in full once (maintainer compact TABLE --full)"
@@ -37,3 +39,18 @@ def unmarked(files: Collection[DataFileMeta], without_vectors: frozenset[int], k
                 return other, file
         furthest[file.level] = file
     return None
+
+
+def bucket_rules(schema: TableSchema, files: Collection[DataFileMeta], schema_of: Callable[[int], TableSchema]) -> MergeRules:
+    """The rules by which the records of a bucket are merged; `schema_of` has the schemas of its files.
+
+    Where versions are looked up, a record above level 0 contains those of its key in higher levels. Levels that were made when nothing was
+    looked up do not contain one another: each of their records counts. What was made later either contains such a record, which is marked
+    dead then, or has nothing to do with it.
+    """
+    rules = MergeRules.of(schema)
+    if not (rules.needs_lookup and TableOptions.of(schema).deletion_vectors_enabled):
+        return rules
+    ids = {file.schema_id for file in files if file.level > 0} - {schema.id}
+    without_lookup = frozenset(id_ for id_ in ids if not TableOptions.of(schema_of(id_)).needs_lookup)
+    return rules if unmarked(files, without_lookup, key_range(schema.key_types)) is None else replace(rules, needs_lookup=False)

@@ -6,9 +6,8 @@ Only what the wanted columns take is read: they themselves, those of the conditi
 a condition says of the key is tried before the merge, on row groups and on rows, as a record that it rejects never meets one that it accepts;
 everything else after it. Partition columns come from the manifest.
 
-Deletion vectors are applied before the merge. Where there are some, every live record counts: of those above level 0 only the one of the
-smallest level would, but in a table that has had vectors from the start there is no other, and in one that got them later the others are not
-contained in it yet.
+Deletion vectors are applied before the merge. In a table that has had them from the start there is one live record of a key above level 0; in
+one that got them later there may be several (`maintainer.maintain.unmarked`).
 
 Memory: `budget` bytes; what does not fit goes to temporary files.
 """
@@ -27,8 +26,9 @@ from pyroaring import BitMap64
 from maintainer.data.reader import DataFile, open_data_file
 from maintainer.data.values import to_arrow_array
 from maintainer.errors import CorruptTable, MergeError
+from maintainer.maintain.unmarked import bucket_rules
 from maintainer.merge.candidates import Source
-from maintainer.merge.engine import MergeFunction, merge_function
+from maintainer.merge.engine import merge_function
 from maintainer.merge.spilling import Spill
 from maintainer.merge.stream import EXPANSION, merge_runs, scan
 from maintainer.model.bucket import BucketState
@@ -62,21 +62,22 @@ class MergeReader:
     def read(self, bucket: BucketState, files: Iterable[DataFileMeta], deletions: Mapping[str, BitMap64]) -> Iterator[pa.RecordBatch]:
         """The wanted rows of some files of a bucket, section by section in key order."""
         constants = self._constants(bucket)
+        rules = bucket_rules(self.schema, bucket.files, self.store.schema)
         for section in overlapping(self.schema, files):
             runs = [[self._source(bucket, file, deletions.get(file.file_name)) for file in run] for run in section]
-            for rows in self._merged(runs):
+            for rows in self._merged(runs, rules):
                 rows = self._wanted(rows, constants)
                 if rows.num_rows:
                     yield from rows.to_batches(max_chunksize=BATCH_ROWS)
 
-    def _merged(self, runs: Sequence[Sequence[Source]]) -> Iterator[pa.Table]:
-        schema = self.schema
+    def _merged(self, runs: Sequence[Sequence[Source]], rules: MergeRules) -> Iterator[pa.Table]:
+        schema, function = self.schema, merge_function(rules, self.schema)
         try:
             with closing(
-                merge_runs(runs, self._read, self._rules, schema.trimmed_primary_keys, schema.key_types, self.budget, self.spill)
+                merge_runs(runs, self._read, rules, schema.trimmed_primary_keys, schema.key_types, self.budget, self.spill)
             ) as windows:
                 for candidates in windows:
-                    yield self._function.merge(candidates, lookup=False).rows(drop_deletes=True)
+                    yield function.merge(candidates, lookup=False).rows(drop_deletes=True)
         except MergeError as error:
             raise MergeError(f"{self.store.name}: {error}") from error
 
@@ -90,15 +91,6 @@ class MergeReader:
         return rows.select(list(self.columns))
 
     @cached_property
-    def _rules(self) -> MergeRules:
-        rules = MergeRules.of(self.schema)
-        return replace(rules, needs_lookup=False) if self._options.deletion_vectors_enabled else rules
-
-    @cached_property
-    def _function(self) -> MergeFunction:
-        return merge_function(self._rules, self.schema)
-
-    @cached_property
     def _options(self) -> TableOptions:
         return self.store.options(self.schema)
 
@@ -107,7 +99,8 @@ class MergeReader:
         """The columns that are read, in the order of the schema."""
         tested = frozenset() if self.predicate is None else fields_of(self.predicate)
         wanted = [name for name in self.schema.names if (name in self.columns or name in tested) and name not in self.schema.partition_keys]
-        needed = {*self.schema.trimmed_primary_keys, *self._function.columns(wanted)}
+        function = merge_function(MergeRules.of(self.schema), self.schema)
+        needed = {*self.schema.trimmed_primary_keys, *function.columns(wanted)}
         return (*(name for name in self.schema.names if name in needed), SEQUENCE_FIELD.name, KIND_FIELD.name)
 
     def _constants(self, bucket: BucketState) -> dict[str, pa.Scalar]:
