@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from maintainer.merge.order import Int64s, Keys, comparable_columns
+from maintainer.merge.order import Int64s, Keys, comparable_columns, stable_argsort
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.types import DataType, TypeRoot
@@ -32,6 +32,8 @@ RETRACT_BIT = 1
 """`_VALUE_KIND`: 0 +I, 1 −U, 2 +U, 3 −D; the odd ones retract."""
 BUFFERED = -1
 """The level of records that a writer has not flushed yet."""
+AGE = "_AGE"
+"""In temporary files: the age of a row, by which those of a key are ordered where nothing else does. Not of level 0: the level, negative."""
 _NO_LEVEL = np.int8(127)
 _RANKED = frozenset({TypeRoot.ARRAY, TypeRoot.VECTOR, TypeRoot.ROW})
 
@@ -43,13 +45,16 @@ ReadBatches = Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
 class Source:
     """A data file that takes part in a merge.
 
-    `ordered` is False for a level-0 file that `scan` found out of order; `held` is what reading it holds in memory beside the batches.
+    `ordered` is False for a level-0 file that `scan` found out of order; `held` is what reading it holds in memory beside the batches; `width`
+    are the bytes of a row, where they are known. `aged`: keys repeat, and each row says how old it is, as in `ages` (column `AGE`).
     """
 
     file: DataFileMeta
     read: ReadBatches
     ordered: bool = True
     held: int = 0
+    width: float = 0.0
+    aged: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,22 @@ class Candidates:
     starts: Int64s
     sequence: SequenceOrder = SequenceOrder()
     by_file: bool = False
+    ages: Int64s | None = None
+    """By row, if that was asked for."""
 
     @classmethod
-    def sorted(cls, rows: pa.Table, keys: Keys, levels: npt.NDArray[np.int8], sequence: SequenceOrder) -> Candidates:
-        """Of rows that come oldest first as far as their files say."""
-        order, starts = keys.sort()
+    def sorted(
+        cls, rows: pa.Table, keys: Keys, levels: npt.NDArray[np.int8], sequence: SequenceOrder, ages: Int64s | None = None
+    ) -> Candidates:
+        """Of rows that come oldest first as far as their files say; if they do not, `ages` says it."""
+        if ages is None or (ages[1:] >= ages[:-1]).all():
+            order, starts = keys.sort()
+        else:
+            by_file = stable_argsort(ages)
+            order, starts = keys.take(by_file).sort()
+            order = by_file[order]
         by_age = _by_age(rows, order, starts, sequence)
-        return cls(rows, keys, levels, by_age, starts, sequence, by_age is order)
+        return cls(rows, keys, levels, by_age, starts, sequence, by_age is order, ages)
 
     @classmethod
     def unique(cls, rows: pa.Table, keys: Keys, levels: npt.NDArray[np.int8], sequence: SequenceOrder) -> Candidates:

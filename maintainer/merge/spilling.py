@@ -1,9 +1,11 @@
 """Runs that do not fit into memory while they are merged go to temporary files (DESIGN rule 5; Java `MergeSorter`, `BinaryExternalSortBuffer`).
 
-    a file out of order   chunks that fit are sorted, one record for each key, and written; then they are merged as runs are. Chunks keep the
-                          order of their rows in the file, which decides between records that are alike in everything else.
-    too many runs         each open data file holds a page of every column; a run that was copied holds one small batch. Copies keep all
-                          rows, so the age of a record and what it means for older ones stay what they are.
+    a file out of order   chunks that fit are sorted and written; then they are merged as runs are
+    too many open files   each holds a page of every column; a run that was copied holds one small batch
+    too many runs         the smallest ones become one (`maintainer.merge.passes`)
+
+No merge function is called for what is written: all records stay, with their ages, so that what a key becomes does not depend on the budget.
+Only where the newest record is all that counts, those that mean nothing beside it are left out.
 
 What is in a temporary file is given back when the merge is over or left.
 """
@@ -13,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, cast
 
+import numpy as np
 import pyarrow as pa
 
-from maintainer.merge.candidates import Candidates, Source
+from maintainer.merge.candidates import AGE, Candidates, Source
+from maintainer.merge.order import Int64s
 from maintainer.merge.windows import BATCH_ROWS, Cursor, Merge, Piece, batch_rows_of, windows
+from maintainer.model.files import DataFileMeta
 
 LEAST_BATCH = 128 << 10
 MOST_CHUNKS = 64
@@ -54,10 +59,11 @@ class Sorting:
         return max(2, min(MOST_CHUNKS, self.share // (2 * LEAST_BATCH)))
 
     def ordered(self, source: Source, merge: Merge) -> Source:
-        """The same file with its rows in order, one record for each key; it is sorted when it is read."""
+        """The same file with its rows in order; it is sorted when it is read."""
         if source.ordered:
             return source
-        return replace(source, read=lambda columns, batch_rows: self._sorted(source, merge, batch_rows), ordered=True)
+        aged = replace(merge, aged=True)
+        return replace(source, read=lambda columns, batch_rows: self._sorted(source, aged, batch_rows), ordered=True, aged=True)
 
     def _sorted(self, source: Source, merge: Merge, batch_rows: int) -> Iterator[pa.RecordBatch]:
         with ExitStack() as stack:
@@ -77,7 +83,7 @@ class Sorting:
             window = merge.window(pieces, alone=False)
             del pieces
             if file is None and size <= self.share:
-                yield from merge.collapsed(window).to_batches(max_chunksize=batch_rows)
+                yield from in_order(window, merge, batch_rows)
                 return
             file = file or stack.enter_context(self.spill.file())
             chunks.append(self._append(merge, file, [window]))
@@ -90,24 +96,57 @@ class Sorting:
                     chunks = [self._append(merge, larger, self._merged(file, some, source, merge)) for some in several]
                     file = larger
             for merged in self._merged(file, chunks, source, merge):
-                yield from merge.collapsed(merged).to_batches(max_chunksize=batch_rows)
+                yield from in_order(merged, merge, batch_rows)
 
     def _append(self, merge: Merge, file: SpillFile, windows: Iterable[Candidates]) -> list[int]:
-        """Write rows that are in order, in batches of which two are buffered for each chunk; the numbers of these."""
-        numbers = []
-        for window in windows:
-            rows = merge.collapsed(window)
-            batch_rows = batch_rows_of(self.share // (2 * self.most_chunks), width_of(rows))
-            numbers += [file.append(batch) for batch in rows.to_batches(max_chunksize=batch_rows)]
-        return numbers
+        """Write rows in order, in batches of which two are buffered for each chunk; the numbers of these."""
+        return appended(windows, merge, file, self.share // (2 * self.most_chunks))
 
     def _merged(self, file: SpillFile, chunks: Sequence[list[int]], source: Source, merge: Merge) -> Iterator[Candidates]:
-        """Merge chunks, of which the rows of the first come first in the file: among equal records the last one survives."""
+        """Merge chunks, of which the rows of the first come first in the file."""
+        return windows([Cursor([spilled(file, numbers, source.file)], merge, BATCH_ROWS) for numbers in chunks], merge, self.share)
 
-        def part(numbers: list[int]) -> Source:
-            return Source(source.file, lambda columns, batch_rows: map(file.read, numbers))
 
-        return windows([Cursor([part(numbers)], merge, BATCH_ROWS) for numbers in chunks], merge, self.share)
+def appended(windows: Iterable[Candidates], merge: Merge, file: SpillFile, batch_bytes: int, width: float = 0.0) -> list[int]:
+    """Write the records of windows; the numbers of the batches. Rows count as so many bytes at least."""
+    numbers = []
+    for window in windows:
+        batch_rows = batch_rows_of(batch_bytes, max(width, width_of(window.rows)))
+        numbers += [file.append(batch) for batch in in_order(window, merge, batch_rows)]
+        del window
+    return numbers
+
+
+def spilled(file: SpillFile, numbers: Sequence[int], like: DataFileMeta, width: float = 0.0) -> Source:
+    """What was written, in the place of a file."""
+    return Source(like, lambda columns, batch_rows: map(file.read, numbers), width=width, aged=True)
+
+
+def in_order(window: Candidates, merge: Merge, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The records in key order, oldest first, with their ages; those of a key are in one batch."""
+    order, starts = _needed(window, merge) if merge.collapses else (window.order, window.starts)
+    rows = window.rows.take(pa.array(order)).append_column(AGE, pa.array(cast(Int64s, window.ages)[order]))
+    size = len(order)
+    ends = np.append(starts, size)
+    cuts = np.unique(ends[np.searchsorted(ends, np.arange(batch_rows, size + batch_rows, batch_rows).clip(max=size))])
+    start = 0
+    for cut in cuts.tolist():
+        yield rows.slice(start, cut - start).combine_chunks().to_batches()[0]
+        start = cut
+
+
+def _needed(window: Candidates, merge: Merge) -> tuple[Int64s, Int64s]:
+    """Where the newest record is all that counts: it, that of the smallest level above 0, and the newest one of level 0."""
+    if window.groups == len(window.order):
+        return window.order, window.starts
+    needed = np.zeros(len(window.keys), np.bool_)
+    needed[(window.counting() if merge.rules.needs_lookup else window).last] = True
+    needed[window.high[window.high >= 0]] = True
+    low = np.maximum.reduceat(np.where(window.levels[window.order] <= 0, np.arange(len(window.order)), -1), window.starts)
+    needed[window.order[low[low >= 0]]] = True
+    kept = needed[window.order]
+    before = np.concatenate(([0], np.cumsum(kept)))
+    return window.order[kept], before[window.starts]
 
 
 def copied(run: Sequence[Source], columns: Sequence[str], file: SpillFile, read_rows: int, batch_bytes: int) -> list[Source]:

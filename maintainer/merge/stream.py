@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from maintainer.merge.candidates import Candidates, Source
-from maintainer.merge.spilling import Sorting, Spill, copied, width_of
+from maintainer.merge.passes import reduced, runs_at_a_time
+from maintainer.merge.spilling import Sorting, Spill, SpillFile, appended, copied, spilled, width_of
 from maintainer.merge.windows import BATCH_ROWS, WINDOW_ROWS, Cursor, Merge, ages, batch_rows_of, keys_of, windows
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
@@ -34,6 +35,9 @@ EXPANSION = 8
 PROBE_ROWS = 512
 PROBED_ROWS = 8 * 1024
 """Of the longest file of a run the first rows are looked at, if it has more than this: texts that repeat take next to nothing in a file."""
+PROBED = 2
+PROBED_EXPANSION = 3
+"""How much larger than the first rows, and than in the file, rows may be if they were looked at."""
 
 
 @dataclass(frozen=True)
@@ -56,25 +60,57 @@ def merge_runs(
     joined: float = 0.0,
 ) -> Generator[Candidates, None, None]:
     """The runs of one section, window by window; `columns` are what records consist of, keys, system columns and what the merge function
-    needs included; `budget` is in bytes, and the caller may add `joined` bytes to each row that it gets. Close the generator if it is left
-    early, as it may hold temporary files."""
-    limit = min(budget // SHARE_OF_BUDGET, LARGEST_BUFFER)
-    to_sort = sum(not all(source.ordered for source in run) for run in runs)
-    sorting = Sorting(spill, limit, limit // 2 // max(to_sort, 1))
-    if to_sort:
-        limit -= limit // 2
+    needs included; `budget` is in bytes, and the caller may add `joined` bytes to each row that it gets.
+    Close the generator if it is left early, as it may hold temporary files."""
+    limit = max(1, min(budget // SHARE_OF_BUDGET, LARGEST_BUFFER))
     merge = Merge(tuple(columns), tuple(key_names), tuple(key_types), ages(runs), rules)
-    share = limit // max(len(runs), 1)
-    too_many = _too_many(runs, max(LEAST_FOR_OPEN_FILES, budget // SHARE_OF_OPEN_FILES))
+    buffers = _Buffers(merge, limit, max(LEAST_FOR_OPEN_FILES, budget // SHARE_OF_OPEN_FILES), spill, joined)
     with ExitStack() as files:
+        widths = [max(_width(run, merge.columns, limit // max(len(runs), 1)), joined) for run in runs]
+        runs = [[replace(source, width=width) for source in run] for run, width in zip(runs, widths, strict=True)]
+        if len(runs) > 2:
+            sizes = [width * sum(source.file.row_count for source in run) for run, width in zip(runs, widths, strict=True)]
+            fan = runs_at_a_time(sizes, max(widths), len(merge.columns), limit)
+            runs = reduced(runs, sizes, fan, lambda some, file: buffers.merged(some, file, fan), spill, files)
+        yield from files.enter_context(closing(buffers.windows(runs, merge, files)))
+
+
+@dataclass(frozen=True)
+class _Buffers:
+    """What the parts of a merge have: `limit` for windows and batches, `open_files` for what files hold while they are read."""
+
+    merge: Merge
+    limit: int
+    open_files: int
+    spill: Spill
+    joined: float
+
+    def windows(self, runs: Sequence[Sequence[Source]], merge: Merge, files: ExitStack) -> Generator[Candidates, None, None]:
+        """The windows of some runs; runs that have to be copied are in `files`."""
+        limit = self.limit
+        to_sort = sum(not all(source.ordered for source in run) for run in runs)
+        sorting = Sorting(self.spill, limit, limit // 2 // max(to_sort, 1))
+        if to_sort:
+            limit -= limit // 2
+        share = limit // max(len(runs), 1)
+        too_many = _too_many(runs, self.open_files)
         cursors = []
         for number, run in enumerate(runs):
-            width = max(_width(run, merge.columns), joined)
+            width = max((source.width for source in run), default=1.0)
             batch_rows = batch_rows_of(share // 2, width)
             if number in too_many:
-                run = copied(run, merge.columns, files.enter_context(spill.file()), batch_rows_of(limit // 2, width), share // 2)
+                run = copied(run, merge.columns, files.enter_context(self.spill.file()), batch_rows_of(limit // 2, width), share // 2)
             cursors.append(Cursor([sorting.ordered(source, merge) for source in run], merge, batch_rows))
-        yield from files.enter_context(closing(windows(cursors, merge, limit, min(WINDOW_ROWS, int(limit / max(joined, 1.0))))))
+        return windows(cursors, merge, limit, min(WINDOW_ROWS, int(limit / max(self.joined, 1.0))))
+
+    def merged(self, runs: Sequence[Sequence[Source]], file: SpillFile, fan: int) -> list[Source]:
+        """Some runs as one, in a temporary file, of which so many are read at a time."""
+        aged = replace(self.merge, aged=True)
+        rows = sum(source.file.row_count for run in runs for source in run)
+        with ExitStack() as files:
+            found = files.enter_context(closing(self.windows(runs, aged, files)))
+            numbers = appended(found, aged, file, self.limit // (2 * fan), self.joined)
+        return [spilled(file, numbers, replace(runs[0][0].file, row_count=rows), max(source.width for run in runs for source in run))]
 
 
 def scan(source: Source, key_names: Sequence[str], key_types: Sequence[DataType]) -> Scan:
@@ -106,7 +142,7 @@ def _too_many(runs: Sequence[Sequence[Source]], most: int) -> set[int]:
     held = {number: max((source.held for source in run if source.ordered), default=0) for number, run in enumerate(runs)}
     left = sum(held.values())
     chosen: set[int] = set()
-    for number in sorted(held, key=lambda number: sum(source.file.file_size for source in runs[number])):
+    for number in sorted((number for number in held if held[number]), key=lambda number: sum(source.file.file_size for source in runs[number])):
         if left <= most:
             break
         left -= held[number]
@@ -114,12 +150,12 @@ def _too_many(runs: Sequence[Sequence[Source]], most: int) -> set[int]:
     return chosen
 
 
-def _width(run: Sequence[Source], columns: Sequence[str]) -> float:
-    """Bytes of a row in memory, as far as can be told."""
+def _width(run: Sequence[Source], columns: Sequence[str], share: int) -> float:
+    """Bytes of a row in memory, as far as can be told. `share`: how many bytes there are for the run; if all of it fits, it matters little."""
     width = max((EXPANSION * source.file.file_size / max(source.file.row_count, 1) for source in run), default=0.0)
     longest = max(run, key=lambda source: source.file.row_count, default=None)
-    if longest is not None and longest.file.row_count > PROBED_ROWS:
-        first = next(longest.read(columns, PROBE_ROWS), None)
-        if first is not None:
-            width = max(width, width_of(first))
+    if longest is not None and (longest.file.row_count > PROBED_ROWS or width * longest.file.row_count > share):
+        first = next(longest.read(columns, min(PROBE_ROWS, batch_rows_of(LEAST_FOR_OPEN_FILES, width))), None)
+        if first is not None and first.num_rows:
+            width = max(PROBED * width_of(first), width * PROBED_EXPANSION / EXPANSION)
     return width

@@ -14,19 +14,18 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from maintainer.errors import CorruptFile
-from maintainer.merge.candidates import Candidates, SequenceOrder, Source
-from maintainer.merge.engine import merge_function
-from maintainer.merge.order import Keys
+from maintainer.merge.candidates import AGE, Candidates, SequenceOrder, Source
+from maintainer.merge.order import Int64s, Keys
 from maintainer.merge.sections import newest_first
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
-from maintainer.table.merging import MergeRules
+from maintainer.table.merging import MergeEngine, MergeRules
 
 BATCH_ROWS = 32 * 1024
 WINDOW_ROWS = 256 * 1024
@@ -54,21 +53,24 @@ def windows(cursors: Sequence[Cursor], merge: Merge, limit: int, most_rows: int 
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive rows of one file."""
+    """Consecutive rows of one file; `ages` if they are of several, `size` in bytes (what Arrow says takes it long for many columns)."""
 
     source: Source
     rows: pa.RecordBatch
     keys: Keys
+    size: int
+    ages: Int64s | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def split(self, at: int) -> tuple[Piece, Piece]:
-        size = len(self)
-        return (
-            Piece(self.source, self.rows.slice(0, at), self.keys.slice(0, at)),
-            Piece(self.source, self.rows.slice(at), self.keys.slice(at, size)),
-        )
+        return self._part(0, at), self._part(at, len(self))
+
+    def _part(self, start: int, stop: int) -> Piece:
+        size = self.size * (stop - start) // len(self)
+        ages = None if self.ages is None else self.ages[start:stop]
+        return Piece(self.source, self.rows.slice(start, stop - start), self.keys.slice(start, stop), size, ages)
 
 
 @dataclass(frozen=True)
@@ -80,23 +82,41 @@ class Merge:
     key_types: tuple[DataType, ...]
     ages: dict[str, int]
     rules: MergeRules
+    aged: bool = False
+    """Whether windows say how old each row is."""
+
+    @property
+    def collapses(self) -> bool:
+        """Whether records of a key that are merged before the others are there change nothing: the newest of the newest is the newest."""
+        return self.rules.engine is MergeEngine.DEDUPLICATE and not self.rules.ignore_delete
 
     def piece(self, source: Source, rows: pa.RecordBatch) -> Piece:
-        return Piece(source, rows, keys_of(rows, self.key_names, self.key_types, source.file))
-
-    def collapsed(self, window: Candidates) -> pa.Table:
-        """One record for each key, as the flush of a writer would have made it."""
-        return merge_function(self.rules, self.rules.schema).merge(window, lookup=False).rows(drop_deletes=False)
+        size, ages = rows.nbytes, None
+        if source.aged:
+            ages = rows.column(AGE).to_numpy()
+            rows = rows.select(self.columns)
+        return Piece(source, rows, keys_of(rows, self.key_names, self.key_types, source.file), size, ages)
 
     def window(self, pieces: list[Piece], alone: bool) -> Candidates:
         """Rows of which all candidates are there; `alone`: they are of one run, so there is one candidate for each key."""
-        if not alone:
-            pieces.sort(key=lambda piece: self.ages[piece.source.file.file_name])
+        aged = self.aged or any(piece.ages is not None for piece in pieces)
+        if not (alone or aged):
+            pieces.sort(key=self._age)
         rows = pa.Table.from_batches([piece.rows for piece in pieces])
         keys = Keys.concat([piece.keys for piece in pieces])
-        levels = np.repeat(np.array([piece.source.file.level for piece in pieces], np.int8), [len(piece) for piece in pieces])
         sequence = SequenceOrder.of(self.rules, self.rules.schema)
+        if aged:
+            ages = self._row_ages(pieces)
+            return Candidates.sorted(rows, keys, np.maximum(-ages, 0).astype(np.int8), sequence, ages)
+        levels = np.repeat(np.array([piece.source.file.level for piece in pieces], np.int8), [len(piece) for piece in pieces])
         return (Candidates.unique if alone else Candidates.sorted)(rows, keys, levels, sequence)
+
+    def _row_ages(self, pieces: Sequence[Piece]) -> Int64s:
+        """The age of each row."""
+        return np.concatenate([np.full(len(piece), self._age(piece), np.int64) if piece.ages is None else piece.ages for piece in pieces])
+
+    def _age(self, piece: Piece) -> int:
+        return self.ages[piece.source.file.file_name]
 
 
 @dataclass
@@ -134,14 +154,14 @@ class Cursor:
         if piece is None:
             self.finished = True
             return 0
-        if not (self.last < piece.keys.at(0) and piece.keys.ascending()):
+        if not (self.last < piece.keys.at(0) and (piece.source.aged or piece.keys.ascending())):
             raise CorruptFile(
                 f"its keys are not in order, or not within the bounds of its metadata (level {piece.source.file.level})",
                 path=piece.source.file.file_name,
             )
         self.last = piece.keys.at(len(piece) - 1)
         self.pieces.append(piece)
-        return cast(int, piece.rows.nbytes)
+        return piece.size
 
     def cut(self, bound: tuple[Any, ...] | None) -> list[Piece]:
         """Take the rows up to the bound out of the buffer; None: all."""
@@ -165,7 +185,7 @@ def _fill(cursors: Sequence[Cursor], limit: int, most_rows: int) -> None:
     for cursor in cursors:
         while not cursor.pieces and not cursor.finished:
             cursor.advance()
-    size = sum(piece.rows.nbytes for cursor in cursors for piece in cursor.pieces)
+    size = sum(piece.size for cursor in cursors for piece in cursor.pieces)
     rows = sum(len(piece) for cursor in cursors for piece in cursor.pieces)
     while size < limit and rows < most_rows:
         bounding = min((cursor for cursor in cursors if not cursor.finished), key=lambda cursor: cursor.last, default=None)
@@ -181,7 +201,7 @@ def batch_rows_of(size: int, width: float) -> int:
 
 
 def ages(runs: Sequence[Sequence[Source]]) -> dict[str, int]:
-    """Ranks of files by name, oldest first: from the highest level down to 1, then the files of level 0."""
+    """Ranks of files by name, oldest first: from the highest level down to 1 (the level, negative), then the files of level 0."""
     files = [source.file for run in runs for source in run]
     level_0 = sorted((file for file in files if file.level == 0), key=newest_first, reverse=True)
     return {file.file_name: -file.level for file in files} | {file.file_name: rank for rank, file in enumerate(level_0)}
