@@ -146,14 +146,14 @@ def _primitive(kind: str, schema: Mapping[str, Any]) -> Node:
         target = _TIMES[logical]
         return Node(raw, arrow, lambda array: array.view(target))
     if kind == "bytes" and logical == "decimal":
-        scale = int(schema.get("scale", 0))
-        if not 0 <= scale <= 38:
-            raise CorruptFile(f"decimals of scale {scale}")
-        return Node(raw, arrow, lambda array: _decimals(array, scale))
+        precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
+        if not 0 <= scale <= precision <= 38 or not precision:
+            raise CorruptFile(f"decimals of precision {precision} and scale {scale}")
+        return Node(raw, arrow, lambda array: _decimals(array, pa.decimal128(precision, scale)))
     return Node(raw, arrow, lambda array: array)
 
 
-def _decimals(array: pa.Array, scale: int) -> pa.Array:
+def _decimals(array: pa.Array, arrow: pa.Decimal128Type) -> pa.Array:
     """Big-endian two's complement of any length as 128 bits."""
     width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
     _, offset_buffer, data_buffer = array.buffers()
@@ -169,4 +169,4 @@ def _decimals(array: pa.Array, scale: int) -> pa.Array:
     for place in range(16):
         digits[:, place] = np.where(lengths > place, data[np.clip(offsets[1:] - 1 - place, 0, last)], sign)
     mask = array.is_valid().buffers()[1] if array.null_count else None
-    return pa.Array.from_buffers(pa.decimal128(38, scale), len(array), [mask, pa.py_buffer(digits)])
+    return pa.Array.from_buffers(arrow, len(array), [mask, pa.py_buffer(digits)])

@@ -213,6 +213,10 @@ def _shape(schema: TableSchema, settings: FileSettings) -> FileShape:
 
 def _new_file(file_format: str) -> type[NewFile]:
     match file_format:
+        case "avro":
+            from maintainer.data.new_avro_file import NewAvroFile
+
+            return NewAvroFile
         case _:
             from maintainer.data.new_parquet_file import NewParquetFile
 

@@ -80,15 +80,18 @@ def write_records(schema: Schema, records: Sequence[dict[str, Any]], compression
     for _, block in blocks:
         digest.update(block)
     sync = digest.digest()
-    text = json.dumps(schema, separators=(",", ":")).encode()
-    metadata = [(b"avro.codec", codec.encode()), (b"avro.schema", text)]
-    parts = [MAGIC, varint(len(metadata))]
-    for key, value in metadata:
-        parts += [varint(len(key)), key, varint(len(value)), value]
-    parts += [b"\0", sync]
+    parts = [header(json.dumps(schema, separators=(",", ":")), codec, sync)]
     for records_of_block, block in blocks:
         parts += [varint(records_of_block), varint(len(block)), block, sync]
     return b"".join(parts)
+
+
+def header(schema: str, codec: str, sync: bytes) -> bytes:
+    metadata = [(b"avro.codec", codec.encode()), (b"avro.schema", schema.encode())]
+    parts = [MAGIC, varint(len(metadata))]
+    for key, value in metadata:
+        parts += [varint(len(key)), key, varint(len(value)), value]
+    return b"".join([*parts, b"\0", sync])
 
 
 def read_header(data: bytes, what: str) -> Container:
@@ -148,10 +151,10 @@ def codec_name(compression: str) -> str:
     return name
 
 
-def compress(codec: str, level: int, block: bytes) -> bytes:
+def compress(codec: str, level: int, block: Any) -> bytes:
     match codec:
         case "null":
-            return block
+            return bytes(block)
         case "zstandard":
             import zstandard
 
