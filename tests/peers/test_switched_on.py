@@ -78,7 +78,7 @@ def write(directory: Path, generator: random.Random, rows: int) -> None:
 
 
 def row(generator: random.Random, key: int) -> list[Any]:
-    """Always with a sequence: without one a lookup compaction makes NULLs of a lone record's group, and a plain one leaves it (spec 05 §1.2)."""
+    """Always with a sequence: without one the group of a lone record is kept by plain compactions only (spec 05 §1.2)."""
 
     def maybe(value: Any) -> Any:
         return None if generator.random() < 0.4 else value
