@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 import maintainer
-import maintainer.write.writer
 from maintainer.api.maintenance import plan_pass
 from maintainer.data.spill import Spill
 from maintainer.errors import StorageError
 from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
+from maintainer.merge.order import Keys
 from maintainer.merge.stream import LEAST_FOR_OPEN_FILES
 
 BUDGET = 32 << 20
@@ -96,10 +96,9 @@ def append(table: maintainer.Table, rows: int, step: int, seed: int = 0) -> None
         writer.write(pa.table({"id": ids, **columns}))
 
 
-def unsorted(columns: object, types: object) -> tuple[np.ndarray, np.ndarray]:
+def unsorted(keys: Keys) -> tuple[np.ndarray, np.ndarray]:
     """What a writer that does not sort its rows does."""
-    assert isinstance(columns, list)
-    rows = np.arange(len(columns[0]))
+    rows = np.arange(len(keys))
     return rows, rows
 
 
@@ -112,7 +111,7 @@ def disordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("disordered")
     table = make_table(directory, columns=4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(maintainer.write.writer, "sort_groups", unsorted)
+        patch.setattr(Keys, "sort", unsorted)
         append(table, DISORDERED, 3)
     (file,) = table.files().files
     assert file.rows * (4 * TEXT) > 3.5 * BUDGET
