@@ -67,6 +67,8 @@ class Known:
     """Groups that could not be built."""
     memories: dict[BucketKey, PickMemory] = field(default_factory=dict)
     """What picking remembers of the buckets, where the table's options make it remember anything."""
+    due: int | None = None
+    """When something will have to be done that was left for later, in epoch milliseconds."""
     held: dict[BucketKey, str] = field(default_factory=dict)
     """Buckets for which nothing is done, and why, as was told already."""
 
@@ -248,6 +250,7 @@ class _Pass:
         )
         plan = plan_table(state, self.store.name, schema, _with_state(request, self.store, schema, state))
         self.known.memories = {**self.known.memories, **plan.memories}
+        self.known.due = plan.due
         self._tell_held(plan, schema)
         self.advance.planned(plan.work)
         self.event(

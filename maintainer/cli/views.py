@@ -134,6 +134,7 @@ def _plan(document: Document, console: Console) -> None:
     if not work:
         _heading(document, console)
         say(console, f"Nothing to do: {document['idle_reason']}")
+        _held(document, console)
         return
     amount = (
         f"{count(len(work), 'bucket')}, {size(document['estimated_bytes'])} to read, up to {size(document['estimated_memory'])} of memory each"
@@ -166,6 +167,14 @@ def _plan(document: Document, console: Console) -> None:
             for each in document["work"]
         ],
     )
+    _held(document, console)
+
+
+def _held(document: Document, console: Console) -> None:
+    """Buckets that wait for somebody."""
+    for each in document["held"]:
+        where = f"{partition(each['partition'])} bucket {each['bucket']}" if each["partition"] else f"bucket {each['bucket']}"
+        say(console, f"Nothing is done in {where}: {each['reason']}", "yellow")
 
 
 def _rebuild(rebuild: Mapping[str, Any], output_level: int | None) -> str:

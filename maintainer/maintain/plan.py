@@ -10,7 +10,8 @@ A pure function of the table's state, its options and the clock; nothing is open
 | index          | only groups are missing, stale, superfluous, or to be rebuilt on request                                 |
 
 What options put off to a later time is put off only for who is patient, which is the daemon: it comes again, and remembers. To any other pass
-that time is now: `lookup-compact = gentle` is treated as radical, and `full-compaction.delta-commits` as reached (as Java's batch jobs do it).
+that time is now: `lookup-compact = gentle` is treated as radical, and `full-compaction.delta-commits` as reached (as Java's batch jobs do it),
+whatever `changelog-producer.compaction-interval` says.
 A bucket that is done plans nothing, so a pass on the result of a pass is idle: neither the thresholds of early full compaction nor
 `compaction.force-rewrite-all-files` make one of a lone run at the highest level, which is what a full compaction leaves.
 """
@@ -102,6 +103,7 @@ def plan_table(state: TableState | None, table_name: str, schema: TableSchema, r
         work=tuple(work),
         idle_reason=idle_reason,
         held=planner.held,
+        due=planner.due,
         memories=planner.memories,
     )
 
@@ -137,6 +139,7 @@ class _Planner:
         self.rewritten_bytes = 0
         self.waiting = 0
         """APPEND files that are not planned because of `rewrite_append_bytes`."""
+        self.due: int | None = None
         self.putting_off = 0
         """Files of level 0 that a gentle compaction leaves there."""
         self._check_request()
@@ -190,6 +193,8 @@ class _Planner:
             first = next(iter(self.held))
             more = f" (and so in {len(self.held) - 1} more)" if len(self.held) > 1 else ""
             return f"{self.layout.bucket_directory(first.partition, first.bucket)}: {self.held[first]}{more}"
+        if self.due is not None:
+            return "what is new is left for later: changelog-producer.compaction-interval"
         if self.putting_off:
             return f"{_files(self.putting_off, 'level-0')} left for later: lookup-compact = gentle"
         if self.waiting:
@@ -220,22 +225,34 @@ class _Planner:
         memory = replace(memory, level_0=names, commits=memory.commits + (is_new and self.delta_commits is not None))
         if full:
             return pick_full(levels, options, self._with_deletions(bucket), request.expired), "full compaction was asked for", memory
-        if self._full_is_due(levels, memory):
+        if self._full_is_due(bucket, levels, memory):
             reason = f"full-compaction.delta-commits = {self.delta_commits}: all runs together"
+            if self.table_options.full_compaction_interval is not None:
+                reason = "changelog-producer.compaction-interval has gone by: all runs together"
             if self.table_options.changelog_producer == "full-compaction":
                 reason = f"{len(levels.runs)} sorted runs, the changelog of which a full compaction writes"
-            return pick_full(levels, options, self._with_deletions(bucket), request.expired), reason, replace(memory, commits=0)
+            memory = replace(memory, commits=0, last_full=self.clock.now)
+            return pick_full(levels, options, self._with_deletions(bucket), request.expired), reason, memory
         puts_off = options.gentle_interval is not None and not is_new
         found = (pick_by_size if puts_off else pick_normal)(levels, options, self.clock, memory)
         if found.unit is None and options.gentle_interval is not None and names:
             self.putting_off += len(names)
         return found.unit, "" if found.unit is None else self._reason(levels, found, found.unit), found.memory
 
-    def _full_is_due(self, levels: Levels, memory: PickMemory) -> bool:
-        """Whether there were commits enough since all was last compacted, and something to compact."""
+    def _full_is_due(self, bucket: BucketState, levels: Levels, memory: PickMemory) -> bool:
+        """Whether there were commits enough since all was last compacted, or it was long enough ago, and there is something to compact."""
         if self.delta_commits is None or not any(run.level != levels.max_level for run in levels.runs):
             return False
-        return not self.request.patient or memory.commits >= self.delta_commits
+        interval = self.table_options.full_compaction_interval
+        if not self.request.patient:
+            return True
+        if interval is None:
+            return memory.commits >= self.delta_commits
+        last = last_full(bucket.files, self.options.num_levels) if memory.last_full is None else memory.last_full
+        if last is None or self.clock.now - last >= interval:
+            return True
+        self.due = last + interval if self.due is None else min(self.due, last + interval)
+        return False
 
     def _reason(self, levels: Levels, found: Pick, unit: CompactionUnit) -> str:
         level_0 = sum(file.level == 0 for file in unit.files)

@@ -37,6 +37,9 @@ def plan_to_json(plan: Plan, schema: TableSchema) -> dict[str, Any]:
         "schema_id": plan.schema_id,
         "work": [_work_to_json(work, schema) for work in plan.work],
         "idle_reason": plan.idle_reason,
+        "held": [
+            {"partition": partition_json(schema, key.partition), "bucket": key.bucket, "reason": plan.held[key]} for key in sorted(plan.held)
+        ],
         "estimated_bytes": plan.estimated_bytes,
         "estimated_memory": plan.estimated_memory,
     }

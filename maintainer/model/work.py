@@ -92,7 +92,8 @@ class Work:
 class Plan:
     """All work that a table needs in one snapshot; `idle_reason` says why there is none, and `held` what is not done in some buckets, and why.
 
-    `memories` is what picking remembers of buckets for which nothing is planned; of the others, their work carries it.
+    `memories` is what picking remembers of buckets for which nothing is planned; of the others, their work carries it. `due` is when something
+    will have to be done that is left for later (epoch milliseconds); None: no time makes anything due.
     """
 
     table: str
@@ -103,6 +104,7 @@ class Plan:
     idle_reason: str | None = None
     held: Mapping[BucketKey, str] = field(default_factory=dict, compare=False)
     memories: Mapping[BucketKey, PickMemory] = field(default_factory=dict, compare=False)
+    due: int | None = field(default=None, compare=False)
 
     @property
     def estimated_bytes(self) -> int:

@@ -142,6 +142,9 @@ class TableOptions(Mapping[str, str]):
         """Seconds."""
         return self.parse(key, parse_duration, default)
 
+    def _milliseconds(self, key: str) -> int | None:
+        return self.parse(key, lambda text: round(parse_duration(text) * 1e6) // 1000, None)
+
     def text(self, key: str, default: str = "") -> str:
         return self._values.get(key, default).strip()
 
@@ -270,8 +273,15 @@ class TableOptions(Mapping[str, str]):
     @cached_property
     def full_compaction_delta_commits(self) -> int | None:
         """After so many commits into a bucket all of it is compacted; None: never for their number."""
-        least = 1 if self.changelog_producer == "full-compaction" else 0
-        return max(least, self.integer("full-compaction.delta-commits", 0, minimum=0)) or None
+        least = self.changelog_producer == "full-compaction" or self.full_compaction_interval is not None
+        return max(int(least), self.integer("full-compaction.delta-commits", 0, minimum=0)) or None
+
+    @cached_property
+    def full_compaction_interval(self) -> int | None:
+        """Milliseconds after a full compaction in which there is none for the sake of commits; None: only their number counts, as where the
+        table gives one, too."""
+        interval = self._milliseconds("changelog-producer.compaction-interval")
+        return None if self.text("full-compaction.delta-commits") else interval
 
     # compaction
 
@@ -304,7 +314,7 @@ class TableOptions(Mapping[str, str]):
     @cached_property
     def optimization_interval(self) -> int | None:
         """Milliseconds after which all runs are compacted together; None: not by time."""
-        return self.parse("compaction.optimization-interval", lambda text: round(parse_duration(text) * 1e6) // 1000, None)
+        return self._milliseconds("compaction.optimization-interval")
 
     @cached_property
     def total_size_threshold(self) -> int | None:

@@ -33,7 +33,10 @@ ACTED_ON: Mapping[str, str] = {
         "partial-update.* aggregation.* fields.default-aggregate-function fields.*.aggregate-function fields.*.sequence-group "
         "fields.*.nested-* fields.*.count-limit fields.*.list-agg-delimiter fields.*.ts-field fields.*.ignore-retract fields.*.distinct"
     ),
-    "changelogs": "changelog-producer changelog-producer.row-deduplicate changelog-producer.row-deduplicate-ignore-fields changelog-file.*",
+    "changelogs": (
+        "changelog-producer changelog-producer.row-deduplicate changelog-producer.row-deduplicate-ignore-fields changelog-file.* "
+        "changelog-producer.compaction-interval"
+    ),
     "records that expire": "record-level.expire-time record-level.time-field",
     "number and choice of buckets": "bucket bucket-key bucket-function.type",
     "keys, already taken into the schema itself": "primary-key partition",
@@ -108,7 +111,6 @@ HARMLESS: Mapping[str, str] = {
         "partition.idle-* partition.mark-done* partition.end-input-to-done partition.time-interval partition.sink-strategy metastore.* hive.*"
     ),
     "details of what is off": (
-        "changelog-producer.compaction-interval "
         "data-file.external-paths.specific-fs data-file.external-paths.weights file-index.in-manifest-threshold metadata.iceberg.* "
         "data-evolution.* row-tracking.partition-group-on-commit chain-table.* clustering.* blob.* blob-compaction.enabled blob-as-descriptor "
         "blob-view.resolve.enabled blob-write-null-on-* lock-* fields.*.map.shared-shredding.* variant.shredding.*"

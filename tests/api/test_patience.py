@@ -84,6 +84,24 @@ def test_a_pass_that_makes_one_pick_does_not_ask_for_commits(table: SmallTable) 
     assert [level for level, _, _ in table.files()] == [4, 5]
 
 
+def test_full_compactions_for_the_changelog_keep_their_distance(table: SmallTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, known = with_options(table, {"changelog-producer.compaction-interval": "1 h"}), Known()
+    now = time.time()
+    levels, due = [], []
+    for hours in (0.5, 1.5, 2.0, 2.6):
+        monkeypatch.setattr("maintainer.api.maintenance.time.time", lambda hours=hours: now + 3600 * hours)
+        table.write({1: round(hours * 10)})
+        run_pass(store, known=known, patient=True)
+        assert run_pass(store, known=known, patient=True).outcome == "nothing"
+        levels.append([level for level, _, _ in table.files()])
+        due.append(None if known.due is None else round((known.due / 1000 - now) / 3600, 1))
+    assert levels == [[4, 5], [5], [4, 5], [5]]
+    assert due == [1.0, None, 2.5, None]
+    table.write({1: 1})
+    assert run_pass(store).reason == "changelog-producer.compaction-interval has gone by: all runs together"
+    table.check()
+
+
 INTERVAL = {"compaction.optimization-interval": "1 h"}
 
 

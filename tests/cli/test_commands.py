@@ -202,11 +202,11 @@ class TestMaintenance:
         other = make_table(tmp_path / "other")
         append(other, 0, 10)
         unsupported = make_table(tmp_path / "unsupported")
-        set_options(unsupported.store.uri, **{"merge-engine": "aggregation"})
+        set_options(unsupported.store.uri, **{"sequence.snapshot-ordering": "true"})
         result = run("once", busy, unsupported.store.uri, tmp_path / "nowhere", other.store.uri, "--json")
         passes = json.loads(result.stdout)["passes"]
         assert [each["outcome"] for each in passes] == ["committed", "failed", "failed", "committed"]
-        assert "merge-engine" in passes[1]["reason"]
+        assert "sequence.snapshot-ordering" in passes[1]["reason"]
         assert result.exit_code == 7
         assert result.stderr.count("\n") == 2
         assert all(set(each) >= PASS_MEMBERS for each in passes)

@@ -103,8 +103,8 @@ class Simulation:
         return memory
 
     def run(self, unit: CompactionUnit) -> None:
-        max_level = restore(self.files, self.options.num_levels, RANGE).max_level
-        for step in steps(unit, RANGE, replace(unit_options(self.options, max_level, False))):
+        levels = restore(self.files, self.options.num_levels, RANGE)
+        for step in steps(unit, RANGE, unit_options(self.schema, levels, False)):
             if isinstance(step, Upgrade):
                 self._put([step.file], [replace(step.file, level=unit.output_level)])
             elif isinstance(step, Rewrite):

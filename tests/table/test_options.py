@@ -157,10 +157,17 @@ def test_which_batch_readers_leave_level_0_out(options: dict[str, str], expected
         ({"changelog-producer": "full-compaction"}, 1),
         ({"changelog-producer": "full-compaction", "full-compaction.delta-commits": "0"}, 1),
         ({"changelog-producer": "full-compaction", "full-compaction.delta-commits": "5"}, 5),
+        ({"changelog-producer.compaction-interval": "5 min"}, 1),
     ],
 )
 def test_after_how_many_commits_a_bucket_is_compacted_in_full(options: dict[str, str], commits: int | None) -> None:
     assert TableOptions(options).full_compaction_delta_commits == commits
+
+
+def test_the_number_of_commits_goes_before_their_interval() -> None:
+    interval = {"changelog-producer.compaction-interval": "5 min"}
+    assert TableOptions(interval).full_compaction_interval == 300_000
+    assert TableOptions({**interval, "full-compaction.delta-commits": "5"}).full_compaction_interval is None
 
 
 def test_other_options_do_not_disturb() -> None:
