@@ -47,7 +47,8 @@ class Digits:
     kept: Mask
 
 
-Piece = Digits | pa.Array
+Piece = Any
+"""`Digits`, or a large-binary array without nulls."""
 
 
 def encode(columns: Sequence[pa.Array], fields: Sequence[DataField]) -> pa.Array:
@@ -106,7 +107,7 @@ def _numbers(array: pa.Array, kind: Any) -> npt.NDArray[Any]:
         array = array.view(plain)
     if array.null_count:
         array = array.fill_null(0)
-    numbers = array.to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return numbers if kind is None else numbers.astype(kind, copy=False)
 
 

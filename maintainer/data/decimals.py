@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.data.arrow_types import to_arrow
-from maintainer.errors import CastError
+from maintainer.errors import CastError, MaintainerError
 from maintainer.model.types import DataType
 
 _NUMBER = r"^[+-]?(?P<whole>\d*)(?:\.(?P<fraction>\d*))?(?:[eE](?P<exponent>[+-]?\d+))?$"
@@ -21,6 +21,19 @@ _MOST_WHOLE = 37
 _MOST_DIGITS = 76
 _NEAR = 3
 _EXACT = Context(prec=200)
+
+
+def check_bytes(array: pa.Array, width: int, name: str) -> None:
+    """Raises `MaintainerError` for a value that so many bytes cannot hold.
+
+    An Arrow array may hold more digits than its type says, as sums of an aggregation do, which Java does not shorten either.
+    """
+    bounds = pc.min_max(array)
+    for bound in (bounds["min"].as_py(), bounds["max"].as_py()):
+        unscaled = 0 if bound is None else int(bound.scaleb(array.type.scale, _EXACT))
+        if not -(1 << 8 * width - 1) <= unscaled < 1 << 8 * width - 1:
+            precision, scale = array.type.precision, array.type.scale
+            raise MaintainerError(f"column {name}: {bound} has more digits than a file keeps for DECIMAL({precision}, {scale})")
 
 
 def fitted(array: pa.Array, target: DataType) -> pa.Array:

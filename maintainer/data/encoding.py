@@ -36,18 +36,18 @@ def writer_options(sample: pa.Table, compression: str, zstd_level: int) -> Mappi
     codec = data_formats.codec("parquet", compression)
     row_bytes = max(1, sample.nbytes // sample.num_rows)
     few = sample.slice(0, max(1, min(_SAMPLE, _SAMPLE_BYTES // row_bytes)))
-    leaves = [leaf for name, column in zip(few.column_names, few.columns, strict=True) for leaf in _leaves(column, name)]
+    scalars = [leaf for name, column in zip(few.column_names, few.columns, strict=True) for leaf in leaves(column, name)]
     return {
         "compression": codec,
         "compression_level": zstd_level if codec == "ZSTD" else None,
-        "use_dictionary": [path for path, values in leaves if _repeats(values)],
-        "write_statistics": [path for path, values in leaves if values.type != int96.RAW],
+        "use_dictionary": [path for path, values in scalars if _repeats(values)],
+        "write_statistics": [path for path, values in scalars if values.type != int96.RAW],
         "version": "2.6",
         "data_page_version": "1.0",
         "use_compliant_nested_type": True,
         "store_decimal_as_integer": True,
         "store_schema": False,
-        "data_page_size": max(_SMALLEST_PAGE, min(_PAGE, _ALL_PAGES // len(leaves))),
+        "data_page_size": max(_SMALLEST_PAGE, min(_PAGE, _ALL_PAGES // len(scalars))),
         "write_batch_size": max(1, min(_PAGE_CHECK, _PAGE // row_bytes)),
         "write_page_index": True,
         "write_page_checksum": True,
@@ -61,19 +61,19 @@ def _repeats(values: pa.Array) -> bool:
     return bool(present) and pc.count_distinct(values, mode="only_valid").as_py() * _REPEATS <= present
 
 
-def _leaves(array: pa.Array | pa.ChunkedArray, path: str) -> Iterator[tuple[str, pa.Array]]:
+def leaves(array: pa.Array | pa.ChunkedArray, path: str) -> Iterator[tuple[str, pa.Array]]:
     """The scalar columns inside of a column, by their paths in the file."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     found = array.type
     if pa.types.is_struct(found):
         for field, child in zip(found, array.flatten(), strict=True):
-            yield from _leaves(child, f"{path}.{field.name}")
+            yield from leaves(child, f"{path}.{field.name}")
     elif pa.types.is_map(found):
         start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        yield from _leaves(array.keys.slice(start, stop - start), f"{path}.key_value.key")
-        yield from _leaves(array.items.slice(start, stop - start), f"{path}.key_value.value")
+        yield from leaves(array.keys.slice(start, stop - start), f"{path}.key_value.key")
+        yield from leaves(array.items.slice(start, stop - start), f"{path}.key_value.value")
     elif pa.types.is_list(found):
-        yield from _leaves(array.flatten(), f"{path}.list.element")
+        yield from leaves(array.flatten(), f"{path}.list.element")
     else:
         yield path, array

@@ -55,7 +55,7 @@ class FileSettings:
             zstd_level=options.zstd_level,
             prefix=prefix,
             extension=file_extension(options, file_format),
-            modes=column_modes(schema.fields, options, level, role),
+            modes=column_modes(schema.fields, options, level, role, schema.trimmed_primary_keys if options.thin_mode else ()),
             dense=options.boolean("metadata.stats-dense-store", True),
             thin=options.thin_mode,
         )

@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +37,7 @@ from maintainer.errors import UsageError
 from maintainer.format import binary_row
 from maintainer.format.simple_stats import ColumnStats, truncate
 from maintainer.model.files import FileRole, SimpleStats
-from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, DataField, DataType
+from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, DataField, DataType, TypeRoot
 from maintainer.model.values import order_key
 from maintainer.table.options import TableOptions
 
@@ -76,27 +77,40 @@ class Mode:
             return UNKNOWN
         if not self.bounds:
             return ColumnStats(None, None, stats.null_count)
+        if field.type.root is TypeRoot.DECIMAL and not all(_fits(bound, field.type) for bound in (stats.min, stats.max)):
+            return ColumnStats(None, None, stats.null_count)
         if self.length is None or field.type.root not in CHARACTERS | BINARIES:
             return stats
         low, high = truncate(stats.min, stats.max, self.length)
         return ColumnStats(low, high, stats.null_count)
 
 
+def _fits(value: Any, data_type: DataType) -> bool:
+    """Sums of an aggregation may have more digits than their type, and no row of statistics holds those."""
+    return not value or value.adjusted() < data_type.precision - data_type.scale
+
+
 KEY_MODE = Mode(length=KEY_LENGTH)
 
 
-def column_modes(fields: Sequence[DataField], options: TableOptions, level: int, role: FileRole = FileRole.DATA) -> list[Mode]:
-    """The mode of each column of the table in a file of this level and role (spec 02 §8.1)."""
+def column_modes(
+    fields: Sequence[DataField], options: TableOptions, level: int, role: FileRole = FileRole.DATA, keys: Sequence[str] = ()
+) -> list[Mode]:
+    """The mode of each column of the table in a file of this level and role (spec 02 §8.1).
+
+    `keys`: the columns that are the key of a thin file.
+    """
     default = options.parse("metadata.stats-mode", Mode.parse, Mode(length=16))
     default = options.parse("metadata.stats-mode.per.level", lambda text: _of_level(text, level, default), default)
     if role is FileRole.CHANGELOG:
         default = options.parse("changelog-file.stats-mode", Mode.parse, default)
     first = options.integer("metadata.stats-keep-first-n-columns", -1)
     none = Mode.parse("none")
-    return [
-        options.parse(f"fields.{field.name}.stats-mode", Mode.parse, default if first < 0 or position < first else none)
-        for position, field in enumerate(fields)
-    ]
+    found = []
+    for position, field in enumerate(fields):
+        mode = KEY_MODE if field.name in keys else default if first < 0 or position < first else none
+        found.append(options.parse(f"fields.{field.name}.stats-mode", Mode.parse, mode))
+    return found
 
 
 def _of_level(text: str, level: int, default: Mode) -> Mode:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,8 @@ from maintainer.data import writer as writing
 from maintainer.data.values import from_arrow, to_arrow_array
 from maintainer.data.writer import DataFileWriter, local_millis
 from maintainer.errors import MaintainerError, StorageError, UsageError
+from maintainer.format import data_formats
+from maintainer.format.simple_stats import ColumnStats, decode_stats
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileRole, FileSource
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataType
@@ -408,3 +411,65 @@ def test_keys_of_every_type(tmp_path_factory: pytest.TempPathFactory, case: tupl
     storage = Storage.open(str(tmp_path_factory.mktemp("t")))
     (meta,) = write_rows(storage, schema, kv_table(schema, {"k": [value], "v": [1]}))
     assert meta.min_key == meta.max_key == builders.row(value, [str(data_type)])
+
+
+def overfull(text: str, data_type: DataType) -> pa.Array:
+    """A decimal with more digits than its type says, as sums of an aggregation are."""
+    wide = pa.array([Decimal(text)], pa.decimal128(38, data_type.scale))
+    return pa.Array.from_buffers(pa.decimal128(data_type.precision, data_type.scale), 1, wide.buffers())
+
+
+@pytest.mark.parametrize("file_format", data_formats.CODECS)
+@pytest.mark.parametrize(
+    ("text", "value", "fits"),
+    [
+        ("DECIMAL(5, 2)", "1004.99", True),
+        ("DECIMAL(5, 2)", "-21474836.48", True),
+        ("DECIMAL(5, 2)", "21474836.48", False),
+        ("DECIMAL(18, 0)", str(2**63 - 1), True),
+        ("DECIMAL(18, 0)", str(2**63), False),
+        ("DECIMAL(20, 0)", str(-(2**71)), True),
+        ("DECIMAL(20, 0)", str(2**71), False),
+        ("DECIMAL(37, 0)", "9" * 38, True),
+    ],
+)
+def test_a_decimal_with_more_digits_than_its_type_is_kept_or_refused(
+    storage: Storage, file_format: str, text: str, value: str, fits: bool
+) -> None:
+    schema = builders.schema({"id": "INT", "d": text})
+    table = kv_table(schema, {"id": [1], "d": [None]}).set_column(1, "d", overfull(value, schema.field("d").type))
+    try:
+        (meta,) = write_rows(storage, schema, table, options={"file.format": file_format})
+    except MaintainerError as error:
+        assert re.search("column d: .* has more digits", str(error))
+        assert not fits
+        assert storage.list("bucket-0") == []
+        return
+    assert fits or file_format == "avro"
+    with open_file(storage, meta, schema) as file:
+        assert file.read(["d"])["d"].to_pylist() == [Decimal(value)]
+    assert decode_stats(meta.value_stats, schema.types_of(schema.names))[1] == ColumnStats(None, None, 0)
+
+
+@pytest.mark.parametrize("file_format", data_formats.CODECS)
+def test_thin_files_do_not_repeat_the_key(storage: Storage, file_format: str) -> None:
+    schema = builders.schema({"v": "STRING", "k2": "INT", "k1": "STRING"}, ("k1", "k2"))
+    table = kv_table(schema, {"v": ["x", None, "y"], "k2": [9, 1, 2], "k1": ["a" * 20, "b", "b"]}, first_sequence=40)
+    (thick,) = write_rows(storage, schema, table, options={"file.format": file_format})
+    (thin,) = write_rows(storage, schema, table, options={"file.format": file_format, "data-file.thin-mode": "true"})
+    columns = ["_SEQUENCE_NUMBER", "_VALUE_KIND", "v", "k2", "k1"]
+    with open_file(storage, thin, schema) as file, open_file(storage, thick, schema) as other:
+        assert list(file.names) == columns
+        assert list(other.names) == ["_KEY_k1", "_KEY_k2", *columns]
+        assert file.read(columns) == other.read(columns)
+    assert (thin.min_key, thin.max_key, thin.key_stats) == (thick.min_key, thick.max_key, thick.key_stats)
+    assert (thin.min_sequence_number, thin.max_sequence_number) == (40, 42)
+    assert thin.value_stats == builders.stats(("x", 1, "a" * 20), ("y", 9, "b"), (1, 0, 0), ["STRING", "INT", "STRING"])
+
+
+def test_keys_of_thin_files_have_statistics_whatever_the_mode(storage: Storage) -> None:
+    schema = builders.schema({"id": "INT", "v": "STRING"})
+    options = {"data-file.thin-mode": "true", "metadata.stats-mode": "none"}
+    (meta,) = write_rows(storage, schema, kv_table(schema, {"id": [1, 7], "v": ["a", "b"]}), options=options)
+    assert meta.value_stats_cols == ("id",)
+    assert meta.key_stats == meta.value_stats == builders.stats(1, 7, (0,), "INT")
