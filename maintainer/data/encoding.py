@@ -33,7 +33,7 @@ _REPEATS = 8
 
 def writer_options(sample: pa.Table, compression: str, zstd_level: int) -> Mapping[str, Any]:
     """Settings of `pyarrow.parquet.ParquetWriter` for a file that begins with these rows."""
-    codec = data_formats.codec("parquet", compression)
+    codec = data_formats.CODECS["parquet"][compression]
     row_bytes = max(1, sample.nbytes // sample.num_rows)
     few = sample.slice(0, max(1, min(_SAMPLE, _SAMPLE_BYTES // row_bytes)))
     scalars = [leaf for name, column in zip(few.column_names, few.columns, strict=True) for leaf in leaves(column, name)]

@@ -25,7 +25,7 @@ _AT_ONCE = 2 << 20
 
 class NewAvroFile(NewFile):
     def _begin(self, rows: pa.Table) -> None:
-        self._codec = data_formats.codec("avro", self.settings.compression)
+        self._codec = data_formats.CODECS["avro"][self.settings.compression]
         self._collector = Collector(self.shape.fields, self.shape.described)
         self._sync = hashlib.md5(self.name.encode(), usedforsecurity=False).digest()
         schema = json.dumps(avro_record.record_schema(self.shape.fields), separators=(",", ":"))

@@ -20,6 +20,7 @@ from maintainer.model.casting import without_cast
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import BINARIES, TypeRoot
+from maintainer.table.formats import mistakes as format_mistakes
 from maintainer.table.options import TableOptions
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ ACTED_ON: Mapping[str, str] = {
     "names and directories of data files": (
         "data-file.prefix data-file.path-directory file.suffix.include.compression partition.default-name partition.legacy-name"
     ),
-    "size and compression of data files": "target-file-size file.compression file.compression.per.level file.compression.zstd-level",
+    "format, size and compression of data files": (
+        "file.format file.format.per.level data-file.thin-mode avro.codec target-file-size file.compression file.compression.per.level "
+        "file.compression.zstd-level"
+    ),
     "statistics of data files": (
         "metadata.stats-mode metadata.stats-mode.per.level metadata.stats-dense-store metadata.stats-keep-first-n-columns fields.*.stats-mode"
     ),
@@ -142,9 +146,6 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
 
     yield from refuse("records would have to be ordered by their snapshot", "sequence.snapshot-ordering")
     yield from refuse("file-level indexes are not written yet", "file-index.*", UNSET)
-    yield from refuse("files without key columns are not written yet", "data-file.thin-mode")
-    yield from refuse("only Parquet is written yet", "file.format", ["parquet"])
-    yield from refuse("only Parquet is written yet", "file.format.per.level", UNSET)
     yield from refuse("only Avro manifests are written", "manifest.format", ["avro"])
     yield from refuse("index files beside the data are not written yet", "index-file-in-data-file-dir")
     yield from refuse("index files would have to go elsewhere", "global-index.external-path", UNSET)
@@ -243,7 +244,8 @@ def naming(table: str) -> Iterator[None]:
 
 def findings(schema: TableSchema, schemas: Sequence[TableSchema] = ()) -> list[Finding]:
     """Everything about a table that is refused, kinds before options."""
-    return [*_kind_findings(schema), *_type_findings(schema, schemas), *_option_findings(schema), *_merge_findings(schema)]
+    formats = (Finding(*mistake) for mistake in format_mistakes(schema))
+    return [*_kind_findings(schema), *_type_findings(schema, schemas), *_option_findings(schema), *formats, *_merge_findings(schema)]
 
 
 def check_live_files(files: Iterable[DataFileMeta]) -> None:

@@ -110,7 +110,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"options": {**OPTIONS, "bucket": "-1"}}, Unsupported, "bucket = -1"),
     ({"options": {**OPTIONS, "merge-engine": "first-row"}}, Unsupported, "deletion-vectors.enabled: the first-row engine"),
     ({"options": {**OPTIONS, "changelog-producer": "full-compaction"}}, Unsupported, "changelog-producer"),
-    ({"options": {**OPTIONS, "file.format": "orc"}}, Unsupported, "file.format"),
+    ({"options": {**OPTIONS, "file.format": "csv"}}, Unsupported, "file.format = csv"),
     ({"options": {**OPTIONS, "some.new.option": "1"}}, Unsupported, "some.new.option"),
     ({"options": {**OPTIONS, "write-only": "yes"}}, UsageError, "write-only = 'yes'"),
     ({"options": {**OPTIONS, "num-levels": "x"}}, UsageError, "num-levels = 'x'"),

@@ -19,7 +19,7 @@ from maintainer.data import encoding
 from maintainer.data import writer as writing
 from maintainer.data.values import from_arrow, to_arrow_array
 from maintainer.data.writer import DataFileWriter, local_millis
-from maintainer.errors import MaintainerError, StorageError, UsageError
+from maintainer.errors import MaintainerError, StorageError, Unsupported
 from maintainer.format import data_formats
 from maintainer.format.simple_stats import ColumnStats, decode_stats
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileRole, FileSource
@@ -184,7 +184,7 @@ def test_compression(storage: Storage, options: dict[str, str], codec: str) -> N
 
 
 def test_compression_that_parquet_does_not_have(storage: Storage) -> None:
-    with pytest.raises(UsageError, match=r"option file\.compression = 'xz'"):
+    with pytest.raises(Unsupported, match=r"file\.compression = xz: parquet files can be compressed by zstd, snappy"):
         write_rows(storage, SCHEMA, rows(0, 10), options={"file.compression": "xz"})
 
 

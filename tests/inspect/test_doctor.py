@@ -72,9 +72,7 @@ def test_rows_that_nobody_sees_are_mentioned(tmp_path: Path) -> None:
     assert said(table) == {"coverage": "info"}
 
 
-@pytest.mark.parametrize(
-    ("name", "what"), [("me_agg", "merge-engine = aggregation"), ("append_only", "no primary key"), ("types_orc", "file.format = orc")]
-)
+@pytest.mark.parametrize(("name", "what"), [("append_only", "no primary key"), ("types_orc", "file.format = orc")])
 def test_a_table_outside_of_the_scope_is_not_fit(name: str, what: str) -> None:
     found = maintainer.open_table(str(java_case(name).directory)).doctor()
     assert not found.fit
