@@ -80,11 +80,15 @@ def bag_of_lines(path: Path) -> Rows:
 
 def bag_of_arrow(table: pa.Table, schema: TableSchema) -> Rows:
     """The rows of an Arrow table whose columns carry the names of `schema`; peers' own Arrow types are cast to ours first."""
+    return bag(_lists(json_rows(conformed(table, schema), schema.fields)))
+
+
+def conformed(table: pa.Table, schema: TableSchema) -> pa.Table:
+    """The columns of `schema`, of our Arrow types."""
     from maintainer.data.arrow_types import value_schema
 
     wanted = value_schema(schema.fields)
-    columns = [_cast(table.column(field.name), field.type) for field in wanted]
-    return bag(_lists(json_rows(pa.table(columns, schema=wanted), schema.fields)))
+    return pa.table([_cast(table.column(field.name), field.type) for field in wanted], schema=wanted)
 
 
 def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
