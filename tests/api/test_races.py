@@ -19,7 +19,9 @@ from maintainer.commit.committer import Committer
 from maintainer.errors import CommitConflict, MissingFile
 from maintainer.table.store import open_store
 from tests.peers import readers
+from tests.support import crashes
 from tests.support.campaign import share
+from tests.support.consumer import followed
 from tests.support.racers import PATIENT
 from tests.support.small_table import SmallTable, arrow_of
 from tests.support.striking_storage import files_below, named_by, referenced
@@ -69,6 +71,50 @@ def test_two_maintainers_two_writers_and_a_reader(tmp_path: Path, options: dict[
     table.rows = rows_of(race(table, "writer0", "writer1", "maintainer2", "maintainer3", "reader4"))
     check(table)
     assert files_below(table.path) == referenced(table.store)
+
+
+PLAIN = {"deletion-vectors.enabled": "false"}
+CHANGELOGS = {"lookup": {**PLAIN, "changelog-producer": "lookup"}, "full-compaction": {**PLAIN, "changelog-producer": "full-compaction"}}
+
+
+@pytest.mark.parametrize("options", CHANGELOGS.values(), ids=CHANGELOGS)
+def test_a_changelog_of_two_maintainers(tmp_path: Path, options: dict[str, str]) -> None:
+    """Each change is told once, whoever compacts it."""
+    table = SmallTable(tmp_path / "db.db", bucket="2", **options, **PATIENT)
+    table.rows = rows_of(race(table, "writer0", "writer1", "maintainer2", "maintainer3", "reader4"))
+    check(table)
+    assert {row["id"]: (row["v"], row["s"]) for row in followed(table.store)} == table.rows
+    assert files_below(table.path) == referenced(table.store)
+
+
+@pytest.mark.long
+def test_an_aggregation_of_two_maintainers(tmp_path: Path) -> None:
+    table = SmallTable(tmp_path / "db.db", bucket="2", **PLAIN, **crashes.AGGREGATION, **PATIENT)
+    table.rows = rows_of(race(table, "writer0", "writer1", "maintainer2", "maintainer3", "reader4"))
+    assert table.maintain().outcome in ("committed", "nothing")
+    table.check()
+    assert files_below(table.path) == referenced(table.store)
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("options", CHANGELOGS.values(), ids=CHANGELOGS)
+def test_what_the_winner_told_the_loser_does_not_tell_again(tmp_path: Path, options: dict[str, str], full: bool) -> None:
+    table = SmallTable(tmp_path, bucket="2", **options)
+    table.write({key: key for key in range(100)})
+    table.maintain()
+    table.write({key: -key for key in range(0, 100, 3)}, delete=[7])
+    done = []
+
+    def meanwhile(name: str, fields: Mapping[str, Any]) -> None:
+        if name == "work.started" and not done:
+            done.append(name)
+            run_pass(open_store(table.path), full=True)
+            table.write({5: 55}, delete=[9])
+
+    assert table.maintain(full=full, on_event=meanwhile).outcome == "committed"
+    table.check()
+    assert {row["id"]: (row["v"], row["s"]) for row in followed(table.store)} == table.rows
+    assert files_below(table.path) == referenced(open_store(table.path))
 
 
 def test_snapshots_that_expire_at_once(tmp_path: Path) -> None:

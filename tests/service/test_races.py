@@ -11,6 +11,7 @@ from tests.peers import readers
 from tests.support import s3
 from tests.support.arena import EXPIRING, Arena, Rows, rows_of
 from tests.support.campaign import is_long, share
+from tests.support.consumer import followed
 
 SECONDS = share("races of daemons: seconds each", short=2, long=60)
 LIVE = Path(readers.JAVA_PEER.parent, "live.sh")
@@ -38,6 +39,18 @@ def test_two_daemons_two_writers_and_a_reader(tmp_path: Path, kind: str) -> None
     assert table.told("info")["pass.committed"] > 0
     assert table.told("info")["expire.finished"] > 0 or not is_long()
     table.check()
+
+
+@pytest.mark.parametrize("producer", [pytest.param("lookup", marks=pytest.mark.long), "full-compaction"])
+def test_two_daemons_that_write_a_changelog(tmp_path: Path, producer: str) -> None:
+    """Each change is told once, whoever compacts it."""
+    plain = {"deletion-vectors.enabled": "false", "pk-btree.index.columns": "", "pk-bitmap.index.columns": ""}
+    table = arena(tmp_path, "local", **plain, **{"changelog-producer": producer, "maintain.expire": "false"})
+    table.rows = rows_of(table.race(SECONDS, "writer0", "writer1", "reader4"))
+    assert table.told("error", "critical") == {}
+    table.table.maintain()
+    table.check()
+    assert {row["id"]: (row["v"], row["s"]) for row in followed(table.store)} == table.rows
 
 
 @pytest.mark.skipif(bool(readers.JAVA_ABSENT), reason=readers.JAVA_ABSENT or "")

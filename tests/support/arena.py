@@ -47,7 +47,8 @@ class Arena:
         self.directory, self.bucket = directory, bucket
         self.uri = str(directory / "db.db" / "t") if bucket is None else bucket.place("db.db/t")
         self.storage_options: Mapping[str, Any] = {} if bucket is None else bucket.storage_options
-        schema = {"fields": FIELDS, "primaryKeys": ["id"], "options": {**OPTIONS, **options}}
+        given = {key: text for key, text in {**OPTIONS, **options}.items() if text}
+        schema = {"fields": FIELDS, "primaryKeys": ["id"], "options": given}
         maintainer.create_table(self.uri, schema, storage_options=self.storage_options)
         self.rows: Rows = {}
         self.texts_follow = True

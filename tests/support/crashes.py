@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -24,6 +25,7 @@ from maintainer.storage.storage import Storage
 from maintainer.table.store import TableStore, open_store
 from tests.peers import readers
 from tests.support.command import run
+from tests.support.consumer import followed
 from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable, arrow_of
 from tests.support.striking_storage import files_below, referenced
@@ -32,6 +34,12 @@ Rows = Mapping[int, tuple[int | None, str | None]]
 INDEXES = {"pk-btree.index.columns": "v", "pk-bitmap.index.columns": "s"}
 LARGE = {"target-file-size": "1 kb"}
 """Files that are not too small to be moved as they are."""
+PLAIN = {"deletion-vectors.enabled": "false"}
+AGGREGATION = {
+    "merge-engine": "aggregation",
+    "fields.default-aggregate-function": "last_value",
+    "aggregation.remove-record-on-delete": "true",
+}
 WRITTEN: Rows = dict.fromkeys(range(1, 5), (9, "x"))
 RETAINED = 2
 """Snapshots that an expiration must leave alone."""
@@ -145,6 +153,10 @@ SCENES = {
         Scene("once", _mixed, _once, {"bucket": "2"}),
         Scene("plans and results that travel", _compact, _exchange, {"indexes": True, "bucket": "2"}, tidies_up=False),
         Scene("reader", _compact, _read, {"indexes": True}),
+        Scene("changelog of lookups", _compact, run_pass, {**PLAIN, "changelog-producer": "lookup"}),
+        Scene("changelog of full compactions", _compact, run_pass, {**PLAIN, "changelog-producer": "full-compaction", "bucket": "2"}),
+        Scene("aggregation", _compact, run_pass, {**PLAIN, **AGGREGATION, "num-sorted-run.compaction-trigger": "2"}),
+        Scene("expire changelogs", _history, _expire, {**PLAIN, "changelog-producer": "lookup"}, tidies_up=False),
     )
 }
 
@@ -242,7 +254,8 @@ def check_expired(path: str, before: Before, context: str, leaves_nothing: bool)
 def check_pypaimon(path: str, rows: Rows, context: str) -> None:
     if not readers.PYPAIMON_ABSENT:
         expected = readers.bag([key, *values] for key, values in rows.items())
-        assert readers.pypaimon_rows(Path(path), Table(open_store(path)).schema) == expected, context
+        with suppress(NotImplementedError):  # options of aggregations that it refuses
+            assert readers.pypaimon_rows(Path(path), Table(open_store(path)).schema) == expected, context
 
 
 def work_with_an_unreliable_store(store: TableStore, rows: dict[int, Any], random: Random, steps: int) -> list[dict[int, Any]]:
@@ -302,3 +315,7 @@ def settled(path: str, context: str = "") -> None:
     verified = table.verify(deep=True)
     assert verified.ok, (context, verified.problems)
     assert table.maintain().outcome == "nothing", context
+    store = table.store
+    if store.options().changelog_producer in ("lookup", "full-compaction") and store.snapshot_ids()[0] == 1:
+        told = {row["id"]: (row["v"], row["s"]) for row in followed(store)}
+        assert told == visible(path), context

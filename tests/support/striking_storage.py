@@ -29,6 +29,7 @@ from maintainer.storage.local import LocalStorage
 from maintainer.storage.storage import Entry, OutcomeUnknown
 from maintainer.table.state import load_state
 from maintainer.table.store import TableStore
+from tests.support.consumer import changelog_entries
 
 T = TypeVar("T")
 
@@ -183,7 +184,7 @@ def referenced(store: TableStore, since: int = 0) -> set[str]:
 
 
 def named_by(store: TableStore, snapshot: Snapshot) -> set[str]:
-    """Manifests, data and index files of a snapshot."""
+    """Manifests, data, index and changelog files of a snapshot."""
     lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
     manifests = [meta.file_name for metas in store.manifests.lists_of(snapshot) for meta in metas]
     named = {f"manifest/{name}" for name in (*lists, *manifests, *filter(None, [snapshot.index_manifest]))}
@@ -191,6 +192,11 @@ def named_by(store: TableStore, snapshot: Snapshot) -> set[str]:
         named |= {store.layout.data_file_path(bucket.partition, bucket.bucket, file) for file in bucket.files}
         index = (*bucket.payloads, *bucket.other_index_files, *filter(None, [bucket.deletion_file]))
         named |= {store.layout.index_file_path(file, bucket.partition, bucket.bucket) for file in index}
+    if snapshot.changelog_manifest_list is not None:
+        metas = store.manifests.files_of(snapshot.changelog_manifest_list, f"snapshot {snapshot.id}", snapshot.changelog_manifest_list_size)
+        named |= {f"manifest/{name}" for name in (snapshot.changelog_manifest_list, *(meta.file_name for meta in metas))}
+        changelog = changelog_entries(store, snapshot)
+        named |= {store.layout.data_file_path(entry.partition, entry.bucket, entry.file) for entry in changelog}
     return named
 
 
