@@ -13,10 +13,11 @@ import pytest
 
 from maintainer.data.arrow_types import value_schema
 from maintainer.data.values import json_rows
-from maintainer.format import manifest, manifest_list, schema_json, snapshot_json
+from maintainer.format import data_formats, manifest, manifest_list, schema_json, snapshot_json
 from maintainer.model.files import EMPTY_ROW, FileKind, FileSource, ManifestEntry, ManifestFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import BATCH_IDENTIFIER, CommitKind, Snapshot
+from maintainer.model.types import DataField
 from maintainer.storage.storage import Storage
 from tests.peers import readers
 from tests.support import builders
@@ -63,6 +64,14 @@ VALUES: dict[str, list[Any]] = {
 PYPAIMON_CANNOT = {"MULTISET<STRING>"}
 
 
+FORMATS: dict[str, dict[str, str]] = {
+    "parquet": {},
+    "thin": {"data-file.thin-mode": "true"},
+    "avro": {"file.format": "avro"},
+    "avro-snappy-thin": {"file.format": "avro", "file.compression": "snappy", "data-file.thin-mode": "true"},
+}
+
+
 def one_file_table(directory: Path, schema: TableSchema, rows: pa.Table, level: int = 5) -> None:
     """A table whose only snapshot has the file of these rows."""
     storage = Storage.open(str(directory))
@@ -97,9 +106,11 @@ def one_file_table(directory: Path, schema: TableSchema, rows: pa.Table, level: 
         storage.write(path, data)
 
 
-def sample(texts: Sequence[str]) -> tuple[TableSchema, pa.Table]:
-    """All values of these types, each type with NULLs."""
-    options = {"bucket": "1", "deletion-vectors.enabled": "true"}
+def sample(texts: Sequence[str], layout: str = "parquet") -> tuple[TableSchema, pa.Table]:
+    """All values of these types, each type with NULLs, but for what files of the format do not hold."""
+    options = {"bucket": "1", "deletion-vectors.enabled": "true", **FORMATS[layout]}
+    file_format = options.get("file.format", "parquet")
+    texts = [text for text in texts if not list(data_formats.unheld(file_format, [DataField(0, "c", builders.types(text)[0])]))]
     schema = builders.schema({"id": "INT"} | {f"c{i}": text for i, text in enumerate(texts)}, options=options)
     count = max(len(VALUES[text]) for text in texts) + 1
     columns = {f"c{i}": [*VALUES[text], *[None] * (count - len(VALUES[text]))] for i, text in enumerate(texts)}
@@ -131,12 +142,13 @@ PEERS: dict[str, tuple[Read, str | None, set[str]]] = {
 }
 
 
+@pytest.mark.parametrize("layout", FORMATS)
 @pytest.mark.parametrize("peer", PEERS)
-def test_peer_reads_our_files(tmp_path: Path, peer: str) -> None:
+def test_peer_reads_our_files(tmp_path: Path, peer: str, layout: str) -> None:
     read, absent, cannot = PEERS[peer]
     if absent:
         pytest.skip(absent)
-    schema, table = sample([text for text in VALUES if text not in cannot])
+    schema, table = sample([text for text in VALUES if text not in cannot], layout)
     one_file_table(tmp_path / "db.db" / "t", schema, table)
     assert read(tmp_path / "db.db" / "t", schema) == expected(schema, table)
 
