@@ -29,6 +29,9 @@ LEAST_BATCH = 128 << 10
 MOST_CHUNKS = 64
 """Sorted chunks of a file that are merged at a time, fewer where two batches of `LEAST_BATCH` for each of them are too much."""
 
+WIDE = 64 << 10
+"""Bytes of a row that is copied by itself."""
+
 
 class SpillFile(Protocol):
     """Batches in a temporary file."""
@@ -123,30 +126,29 @@ def spilled(file: SpillFile, numbers: Sequence[int], like: DataFileMeta, width: 
 
 
 def in_order(window: Candidates, merge: Merge, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The records in key order, oldest first, with their ages; those of a key are in one batch."""
-    order, starts = _needed(window, merge) if merge.collapses else (window.order, window.starts)
-    rows = window.rows.take(pa.array(order)).append_column(AGE, pa.array(cast(Int64s, window.ages)[order]))
-    size = len(order)
-    ends = np.append(starts, size)
-    cuts = np.unique(ends[np.searchsorted(ends, np.arange(batch_rows, size + batch_rows, batch_rows).clip(max=size))])
-    start = 0
-    for cut in cuts.tolist():
-        yield rows.slice(start, cut - start).combine_chunks().to_batches()[0]
-        start = cut
+    """The records in key order, oldest first, with their ages."""
+    order = _needed(window, merge) if merge.collapses else window.order
+    ages = cast(Int64s, window.ages)
+    step = len(order) if width_of(window.rows) < WIDE else batch_rows  # of wide rows no second window is made
+    for start in range(0, len(order), step):
+        chosen = order[start : start + step]
+        if step == len(order):
+            rows = window.rows.take(pa.array(chosen))
+        else:
+            rows = pa.concat_tables([window.rows.slice(row, 1) for row in chosen.tolist()]).combine_chunks()
+        yield from rows.append_column(AGE, pa.array(ages[chosen])).combine_chunks().to_batches(max_chunksize=batch_rows)
 
 
-def _needed(window: Candidates, merge: Merge) -> tuple[Int64s, Int64s]:
+def _needed(window: Candidates, merge: Merge) -> Int64s:
     """Where the newest record is all that counts: it, that of the smallest level above 0, and the newest one of level 0."""
     if window.groups == len(window.order):
-        return window.order, window.starts
+        return window.order
     needed = np.zeros(len(window.keys), np.bool_)
     needed[(window.counting() if merge.rules.needs_lookup else window).last] = True
     needed[window.high[window.high >= 0]] = True
     low = np.maximum.reduceat(np.where(window.levels[window.order] <= 0, np.arange(len(window.order)), -1), window.starts)
     needed[window.order[low[low >= 0]]] = True
-    kept = needed[window.order]
-    before = np.concatenate(([0], np.cumsum(kept)))
-    return window.order[kept], before[window.starts]
+    return window.order[needed[window.order]]
 
 
 def copied(run: Sequence[Source], columns: Sequence[str], file: SpillFile, read_rows: int, batch_bytes: int) -> list[Source]:

@@ -109,7 +109,7 @@ class _Buffers:
         rows = sum(source.file.row_count for run in runs for source in run)
         with ExitStack() as files:
             found = files.enter_context(closing(self.windows(runs, aged, files)))
-            numbers = appended(found, aged, file, self.limit // (2 * fan), self.joined)
+            numbers = appended(found, aged, file, self.limit // (3 * fan), self.joined)
         return [spilled(file, numbers, replace(runs[0][0].file, row_count=rows), max(source.width for run in runs for source in run))]
 
 

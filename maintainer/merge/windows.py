@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,8 @@ class Piece:
     keys: Keys
     size: int
     ages: Int64s | None = None
+    goes_on: bool = False
+    """Whether the next piece begins with the key that this one ends with."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -132,7 +134,7 @@ class Cursor:
     """The last key that was read."""
 
     def __post_init__(self) -> None:
-        self._batches = self._read()
+        self._batches = self._whole_keys()
 
     def _read(self) -> Generator[Piece, None, None]:
         for source in self.run:
@@ -140,6 +142,18 @@ class Cursor:
                 for batch in batches:
                     if batch.num_rows:
                         yield self.merge.piece(source, batch)
+
+    def _whole_keys(self) -> Generator[Piece, None, None]:
+        """The pieces; one is read ahead where keys repeat, as the records of a key may go on in it."""
+        before: Piece | None = None
+        for piece in self._read():
+            if before is not None:
+                yield replace(before, goes_on=piece.source is before.source and before.keys.at(len(before) - 1) == piece.keys.at(0))
+            before = piece if piece.source.aged else None
+            if before is None:
+                yield piece
+        if before is not None:
+            yield before
 
     def _batches_of(self, source: Source) -> Generator[pa.RecordBatch, None, None]:
         yield from source.read(self.merge.columns, self.batch_rows)
@@ -149,19 +163,25 @@ class Cursor:
         self._batches.close()
 
     def advance(self) -> int:
-        """Buffer the next batch; its size in bytes."""
-        piece = next(self._batches, None)
-        if piece is None:
-            self.finished = True
-            return 0
-        if not (self.last < piece.keys.at(0) and (piece.source.aged or piece.keys.ascending())):
-            raise CorruptFile(
-                f"its keys are not in order, or not within the bounds of its metadata (level {piece.source.file.level})",
-                path=piece.source.file.file_name,
-            )
-        self.last = piece.keys.at(len(piece) - 1)
-        self.pieces.append(piece)
-        return piece.size
+        """Buffer the next batch, and more as long as the records of its last key go on; the size in bytes."""
+        size = 0
+        goes_on = True
+        while goes_on:
+            piece = next(self._batches, None)
+            if piece is None:
+                self.finished = True
+                break
+            follows = self.last <= piece.keys.at(0) if size else self.last < piece.keys.at(0)
+            if not (follows and (piece.source.aged or piece.keys.ascending())):
+                raise CorruptFile(
+                    f"its keys are not in order, or not within the bounds of its metadata (level {piece.source.file.level})",
+                    path=piece.source.file.file_name,
+                )
+            self.last = piece.keys.at(len(piece) - 1)
+            self.pieces.append(piece)
+            size += piece.size
+            goes_on = piece.goes_on
+        return size
 
     def cut(self, bound: tuple[Any, ...] | None) -> list[Piece]:
         """Take the rows up to the bound out of the buffer; None: all."""

@@ -34,9 +34,10 @@ def folded(aggregate: Aggregate, values: Column, records: Records) -> Folded:
 
 def gather(values: Column, computed: pa.Array | None, sources: Int64s) -> pa.Array:
     """The values that `Folded` speaks of, for these sources."""
-    column = _whole(values)
     if computed is not None and len(computed):
-        column = pa.concat_arrays([column, computed])
+        column = pa.concat_arrays([*(values.chunks if isinstance(values, pa.ChunkedArray) else [values]), computed])
+    else:
+        column = _whole(values)
     missing = sources < 0
     indices = pa.array(sources, mask=missing) if missing.any() else pa.array(sources)
     return pc.take(column, indices, boundscheck=False)
