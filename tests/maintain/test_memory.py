@@ -182,8 +182,8 @@ print(1024 * int(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").rea
 WIDE = 200_000
 
 
-def wide_rows(directory: Path, rows: int, updates: int, options: dict[str, str]) -> maintainer.Table:
-    """A table with rows of 200 kB each, and so many level-0 files on top with one key updated in each."""
+def wide_rows(directory: Path, rows: int, updates: int, options: dict[str, str], same_key: bool = False) -> maintainer.Table:
+    """A table with rows of 200 kB each, and so many level-0 files on top with one key updated in each, another one or the same."""
     given = {"bucket": "1", "write-only": "true", **options}
     fields = [{"name": "id", "type": "INT"}, {"name": "s", "type": "STRING"}, {"name": "n", "type": "INT"}]
     table = maintainer.create_table(str(directory / "t"), {"fields": fields, "primaryKeys": ["id"], "options": given})
@@ -196,7 +196,7 @@ def wide_rows(directory: Path, rows: int, updates: int, options: dict[str, str])
     for number in range(updates):
         text = random.Random(-number).randbytes(WIDE // 2).hex()
         with table.writer() as writer:
-            writer.write(pa.table({"id": pa.array([number], pa.int32()), "s": [text], "n": pa.array([-number], pa.int32())}))
+            writer.write(pa.table({"id": pa.array([0 if same_key else number], pa.int32()), "s": [text], "n": pa.array([-number], pa.int32())}))
     return table
 
 
@@ -206,6 +206,14 @@ def test_forty_files_with_one_wide_row_each_stay_within_the_budget(file_format: 
     table = wide_rows(tmp_path, 50, 40, {"deletion-vectors.enabled": "true", "file.format": file_format})
     assert peak_of_a_pass(table.store.uri) <= (300 << 20) + BUDGET
     assert sorted(table.scan(columns=["n"]).to_arrow()["n"].to_pylist()) == [*range(-39, 1), *range(40, 50)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc: getrusage counts what the parent took, too")
+def test_forty_wide_records_of_one_key_stay_within_the_budget(tmp_path: Path) -> None:
+    """Nothing can be left out of what is merged here, unlike with deduplicate."""
+    table = wide_rows(tmp_path, 10, 40, {"merge-engine": "partial-update"}, same_key=True)
+    assert peak_of_a_pass(table.store.uri, full=True) <= (300 << 20) + BUDGET
+    assert sorted(table.scan(columns=["n"]).to_arrow()["n"].to_pylist()) == [-39, *range(1, 10)]
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc: getrusage counts what the parent took, too")
