@@ -105,7 +105,9 @@ class Aggregation:
         kinds = kinds.copy()
         kinds[computed] = np.where(self.removes & (kinds[computed] == _DELETE), _DELETE, _INSERT)
         folds = {
-            name: self._fold(function, rows.column(name), records) for name, function in self.functions.items() if name in rows.column_names
+            name: self._fold(function, rows.column(name), records)
+            for name, function in self.functions.items()
+            if name in rows.column_names and name not in self.keys  # all records have the same key
         }
         return Aggregated(rows, last, kinds, computed, folds)
 

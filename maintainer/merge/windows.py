@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,10 @@ class Merge:
         """Rows of which all candidates are there; `alone`: they are of one run, so there is one candidate for each key."""
         aged = self.aged or any(piece.ages is not None for piece in pieces)
         if not (alone or aged):
-            pieces.sort(key=self._age)
+            pieces.sort(key=lambda piece: piece.keys.at(0))
+            alone = all(before.keys.at(len(before) - 1) < after.keys.at(0) for before, after in pairwise(pieces))  # runs take turns
+            if not alone:
+                pieces.sort(key=self._age)
         rows = pa.Table.from_batches([piece.rows for piece in pieces])
         keys = Keys.concat([piece.keys for piece in pieces])
         sequence = SequenceOrder.of(self.rules, self.rules.schema)

@@ -67,19 +67,21 @@ def schema_of(options: dict[str, str], fields: Sequence[DataField] = FIELDS) -> 
     return TableSchema(0, tuple(fields), 99, primary_keys=("k",), options=options)
 
 
-def merged(options: dict[str, str], groups: Sequence[Sequence[Record]], lookup: bool) -> list[Record | None]:
+def merged(
+    options: dict[str, str], groups: Sequence[Sequence[Record]], lookup: bool, fields: Sequence[DataField] = FIELDS
+) -> list[Record | None]:
     """What each group becomes; its records lie between those of others."""
-    schema = schema_of(options)
+    schema = schema_of(options, fields)
     rules = MergeRules.of(schema)
     flat = sorted(((record, key) for key, group in enumerate(groups) for record in group), key=lambda one: one[0].age)
     columns = {
         field.name: pa.array([key if field.name == "k" else record.values[index] for record, key in flat], to_arrow(field.type))
-        for index, field in enumerate(FIELDS)
+        for index, field in enumerate(fields)
     }
     columns["_SEQUENCE_NUMBER"] = pa.array([record.sequence for record, _ in flat], pa.int64())
     columns["_VALUE_KIND"] = pa.array([KINDS.index(record.kind) for record, _ in flat], pa.int8())
     levels = np.array([record.level for record, _ in flat], np.int8)
-    keys = Keys.of([columns["k"]], [FIELDS[0].type])
+    keys = Keys.of([columns["k"]], [fields[0].type])
     candidates = Candidates.sorted(pa.table(columns), keys, levels, SequenceOrder.of(rules, schema))
     result = merge_function(rules, schema).merge(candidates, lookup)
     table = result.take()
@@ -88,7 +90,7 @@ def merged(options: dict[str, str], groups: Sequence[Sequence[Record]], lookup: 
     for group, row, kind in zip(result.groups.tolist(), table.to_pylist(), result.kinds.tolist(), strict=True):
         assert row["k"] == group
         assert row["_VALUE_KIND"] == kind
-        found[group] = Record(KINDS[kind], row["_SEQUENCE_NUMBER"], tuple(row[field.name] for field in FIELDS))
+        found[group] = Record(KINDS[kind], row["_SEQUENCE_NUMBER"], tuple(row[field.name] for field in fields))
     return found
 
 

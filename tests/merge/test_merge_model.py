@@ -1,14 +1,17 @@
-"""The plain model itself, by the vectors of spec 05 §9, which Java gave: a model that is wrong would prove nothing."""
+"""The plain model, and the engines, by the vectors of spec 05 §9, which Java gave: a model that is wrong would prove nothing."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from maintainer.errors import MergeError
 from maintainer.format.data_type import parse
 from maintainer.model.types import DataField, DataType, TypeRoot
+from tests.merge.test_engines import merged
 from tests.support.merge_model import Record, Refused, merge
 
 MEMBERS = tuple(DataField(index, name, parse("INT")) for index, name in enumerate("kvs"))
@@ -20,11 +23,16 @@ def outcome(options: dict[str, str], columns: str, *records: tuple[str, int, lis
     for index, text in enumerate(columns.split(";")):
         name, _, data_type = text.strip().partition(" ")
         fields.append(DataField(index, name, ROWS if data_type == "ROWS" else parse(data_type)))
+    group = [Record(kind, sequence, tuple(values), age=age) for age, (kind, sequence, values) in enumerate(records)]
     try:
-        found = merge(options, fields, ["k"], [Record(kind, sequence, tuple(values)) for kind, sequence, values in records])
+        found = merge(options, fields, ["k"], group)
     except Refused:
+        with pytest.raises(MergeError):
+            merged(options, [[replace(record, values=(0, *record.values[1:])) for record in group]], lookup=False, fields=fields)
         return "refused"
-    assert found is not None
+    (by_engine,) = merged(options, [[replace(record, values=(0, *record.values[1:])) for record in group]], lookup=False, fields=fields)
+    assert found is not None and by_engine is not None
+    assert (by_engine.kind, by_engine.sequence, by_engine.values[1:]) == (found.kind, found.sequence, found.values[1:])
     return found.kind, found.sequence, list(found.values)
 
 
