@@ -61,6 +61,7 @@ def write(
                 advance(batch.nbytes)
         snapshot = writer.commit()
     document = {"version": VERSION, "table": opened.name, "snapshot": snapshot, "rows": rows, "deleted": of_kind == "-D"}
+    document["visible"] = not opened.store.options(schema).hides_level_0
     call.output.document("written", document)
 
 
@@ -76,10 +77,20 @@ def query(
     tag: Annotated[str | None, typer.Option(metavar="NAME", help="Read the snapshot of this tag.")] = None,
     as_of: Annotated[str | None, typer.Option(metavar="TIME", help="Read the snapshot of this time, like 2026-08-01 12:00:00.")] = None,
     no_index: Annotated[bool, typer.Option("--no-index", help="Do not use the indexes.")] = False,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory to merge files with; the rest goes to a temporary file. Default: 256 MB."),
+    ] = None,
 ) -> None:
     """Query the rows that a batch reader sees, narrowed by the indexes."""
     from maintainer.data.values import json_rows
+    from maintainer.errors import UsageError
+    from maintainer.service.configuration import LEAST_MEMORY
+    from maintainer.table.options import parse_memory_size
 
+    budget = None if memory is None else parse_memory_size(memory)
+    if budget is not None and budget < LEAST_MEMORY:
+        raise UsageError(f"--memory {memory}: a merge needs at least {LEAST_MEMORY >> 20} mb")
     columns = None if select is None or select.strip() == "*" else [name.strip().strip("`") for name in select.split(",")]
     opened = call.open(table)
     scan: Any = opened.scan(
@@ -91,6 +102,7 @@ def query(
         tag=tag,
         as_of=as_of,
         use_index=not no_index,
+        memory=budget,
     )
     if explain:
         call.output.document("explain", scan.explain().to_dict())

@@ -319,7 +319,8 @@ def _written(document: Document, console: Console) -> None:
         return
     done = f"Appended deletes of {count(document['rows'], 'key')}" if document["deleted"] else f"Wrote {count(document['rows'], 'row')}"
     say(console, f"{done}; snapshot {document['snapshot']} of {document['table']}.")
-    say(console, "This becomes visible when it is compacted; `maintainer once` does that.", "dim")
+    if not document["visible"]:
+        say(console, "This becomes visible when it is compacted; `maintainer once` does that.", "dim")
 
 
 def _committed(document: Document, console: Console) -> None:

@@ -37,6 +37,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from maintainer.data.arrow_types import value_schema
 from maintainer.data.deletions import read_deletions
 from maintainer.data.reader import open_data_file
 from maintainer.data.values import partition_json
@@ -55,7 +56,7 @@ from maintainer.model.snapshot import Snapshot
 from maintainer.model.values import order_keys
 from maintainer.table.state import SnapshotExpired, TableState, is_gone, load_latest, load_state
 from maintainer.table.store import TableStore
-from maintainer.table.support import FORMATS, file_format
+from maintainer.table.support import FORMATS, file_format, naming
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Verification(Report):
 def verify(store: TableStore, deep: bool = False) -> Verification:
     """All rules on the latest snapshot. `Unsupported` when the data of such a table cannot be read, and `deep` asks for it."""
     if deep:
-        _check_keys_can_be_read(store)
+        _check_rows_can_be_read(store)
     findings = Findings()
     snapshot = None
     with findings.rule("snapshot", store.name):
@@ -105,12 +106,14 @@ def _names(store: TableStore, state: TableState) -> Iterator[str]:
     yield from (file.file_name for bucket in state.buckets.values() for file in _index_files(bucket))
 
 
-def _check_keys_can_be_read(store: TableStore) -> None:
+def _check_rows_can_be_read(store: TableStore) -> None:
     schema = store.latest_schema()
     if not schema.primary_keys:
         raise Unsupported(f"{store.name}: no primary key: only primary-key tables can be verified deeply")
     if any(data_type.nullable for data_type in schema.key_types):
         raise Unsupported(f"{store.name}: primary-key.nullable: null keys are not read yet")
+    with naming(store.name):
+        value_schema(schema.fields)
 
 
 def _verify_snapshot(store: TableStore, snapshot: Snapshot, findings: Findings, deep: bool) -> None:

@@ -25,7 +25,6 @@ from maintainer.table.aggregates import LAST_NON_NULL_VALUE, Aggregate, aggregat
 from maintainer.table.options import TableOptions
 
 _WITHOUT_ORDER = frozenset({TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
-_IGNORE_DELETE = ("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete")
 _REMOVE_ON_DELETE = "partial-update.remove-record-on-delete"
 _REMOVE_ON_GROUP = "partial-update.remove-record-on-sequence-group"
 _PREFIX, _SUFFIX = "fields.", ".sequence-group"
@@ -77,7 +76,7 @@ class MergeRules:
         rules = cls(
             schema=schema,
             engine=engine,
-            ignore_delete=options.boolean("ignore-delete", False, *_IGNORE_DELETE),
+            ignore_delete=options.ignore_delete,
             sequence_fields=sequence_fields,
             descending=options.parse("sequence.field.sort-order", _is_descending, False),
             needs_lookup=options.needs_lookup,

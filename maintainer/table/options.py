@@ -360,15 +360,6 @@ class TableOptions(Mapping[str, str]):
         """Whether -U are dropped when they are written."""
         return self.boolean("ignore-update-before", False)
 
-    @cached_property
-    def sequence_fields(self) -> tuple[str, ...]:
-        """The columns that order the records of a key, before their sequence numbers do."""
-        return tuple(name.strip() for name in self.text("sequence.field").split(",") if name.strip())
-
-    @cached_property
-    def sequence_descending(self) -> bool:
-        return self._one_of("sequence.field.sort-order", ("ascending", "descending")) == "descending"
-
     # manifests and commits
 
     @cached_property

@@ -226,3 +226,14 @@ class TestDeep:
         rewrite_last_manifest(table, lambda entries: [replace(e, file=replace(e.file, level=1)) for e in entries])
         found = maintainer.open_table(table.store.uri).verify(deep=True)
         assert "unique-key" in rules(found)
+
+
+def test_a_column_that_is_not_read_is_no_problem(tmp_path: Path) -> None:
+    table = make_table(tmp_path, {"pk-bitmap.index.columns": None})
+    append(table, 0, 5)
+    schema = Path(table.store.uri, "schema", "schema-0")
+    schema.write_text(schema.read_text().replace('"STRING"', '"BLOB"'))
+    opened = maintainer.open_table(table.store.uri)
+    assert opened.verify().problems == ()
+    with pytest.raises(maintainer.Unsupported, match="column v: type BLOB"):
+        opened.verify(deep=True)
