@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from maintainer.data.spill import Spill, SpillFile
 from maintainer.model.files import FileSource
 from maintainer.model.predicate import And, Leaf, Op, Or, Predicate
 from maintainer.model.schema import TableSchema
@@ -142,3 +144,37 @@ def test_random_tables(seed: int, tmp_path: Path) -> None:
         table = build(tmp_path / str(number), options, seed * 100 + number, keys=20 + seed % 40)
         names = table.built.schema.names
         assert bag(Scan(table.built.store).to_arrow().to_pylist(), names) == bag(table.rows, names), (name, seed)
+
+
+class CountingSpill(Spill):
+    """How many files it was asked for, and how much went there."""
+
+    files = written = 0
+
+    def file(self) -> SpillFile:
+        self.files += 1
+        made = super().file()
+        append = made.append
+
+        def counted(batch: pa.RecordBatch) -> int:
+            self.written += batch.nbytes
+            return append(batch)
+
+        made.append = counted  # type: ignore[method-assign]
+        return made
+
+
+def test_what_does_not_fit_is_spilled(tmp_path: Path) -> None:
+    """Wide rows of several runs, and a budget of far fewer bytes than they have."""
+    schema = schema_of({"merge-engine": "partial-update", "ignore-delete": "true"})
+    built, expected = BuiltTable(tmp_path / "t", schema), {}
+    for run in range(40):
+        rows = [{"id": key, "i": run, "l": None, "s": f"{run} {key} " * 150 if key % 40 == run else None, "d": None} for key in range(1500)]
+        built.put(rows, level=0, source=FileSource.APPEND, key=ONLY_BUCKET, kinds=[0] * len(rows), first_sequence=run * len(rows))
+        expected |= {row["id"]: {**expected.get(row["id"], {}), **{k: v for k, v in row.items() if v is not None}} for row in rows}
+    built.publish()
+    spill = CountingSpill(str(tmp_path))
+    found = Scan(built.store, memory=1 << 20, spill=spill).to_arrow().to_pylist()
+    assert {row["id"]: {k: v for k, v in row.items() if v is not None} for row in found} == expected
+    assert len(found) == 1500
+    assert spill.files and spill.written > 1 << 20
