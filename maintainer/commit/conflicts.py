@@ -6,7 +6,8 @@ What is checked, in this order; the first that fails is the reason:
     bucket count  all files of a partition were written with one number of buckets
     files         every deleted file is there, no added one is
     key ranges    files of one level above 0 do not overlap
-    vectors       the bucket's deletion-vector file is the one that the work read: Java lets the last writer win, and loses deletes
+    vectors       the bucket's deletion-vector file is the one that the work read: Java lets the last writer win, and loses deletes; and every
+                  file of which rows are deleted is there: one that was rewritten meanwhile took these rows with it, alive
     payloads      the sources of every added payload are exactly the source files of its level after the change, and no other claims them
 
 A conflict is final for this change: it has to be planned again. Concurrent level-0 appends never are one.
@@ -67,7 +68,7 @@ def check_change(change: BucketChange, bucket: BucketState, key: KeyRange) -> Bu
     if change.entries:
         _check_key_ranges(files, key)
     if change.base is not None and change.entries:
-        _check_vectors(change.base, bucket)
+        _check_vectors(change, change.base, bucket, files)
     return replace(change, index_entries=_index_entries(change, bucket, files))
 
 
@@ -97,10 +98,15 @@ def _check_key_ranges(files: Iterable[DataFileMeta], key: KeyRange) -> None:
                 raise CommitConflict(f"{left.file_name} and {right.file_name} of level {level} would overlap")
 
 
-def _check_vectors(base: Base, bucket: BucketState) -> None:
+def _check_vectors(change: BucketChange, base: Base, bucket: BucketState, files: Iterable[DataFileMeta]) -> None:
     current = None if bucket.deletion_file is None else bucket.deletion_file.file_name
     if current != base.deletion_file:
         raise CommitConflict(f"the deletion vectors changed from {base.deletion_file or 'none'} to {current or 'none'}")
+    live = {file.file_name for file in files}
+    added = [entry.file for entry in change.index_entries if entry.kind is FileKind.ADD and entry.file.index_type == DELETION_VECTORS]
+    gone = [one.data_file for file in added for one in file.deletion_ranges or () if one.data_file not in live]
+    if gone:
+        raise CommitConflict(f"the change deletes rows of {gone[0]}, which is no longer there")
 
 
 def _index_entries(change: BucketChange, bucket: BucketState, files: list[DataFileMeta]) -> tuple[IndexManifestEntry, ...]:

@@ -122,6 +122,14 @@ def test_deletion_vectors_that_somebody_else_replaced(store: TableStore) -> None
     assert commit(store, replace(rewrite, deletion_file="index-dv-1")).snapshots
 
 
+def test_rows_deleted_of_a_file_that_somebody_else_rewrote_meanwhile(store: TableStore) -> None:
+    """There were no vectors, and there are none now: the new file alone shows that the older versions live on in it."""
+    commit(store, result(store, [], [BASE]))
+    marks = result(store, [FIRST], [replace(FIRST, level=4)], new_index=[deletion_file("index-dv-1", [("base.parquet", 1, 22, 1)])])
+    commit(store, result(store, [BASE], [file_meta("rewritten.parquet", 5, keys=(0, 100))]))
+    assert "deletes rows of base.parquet, which is no longer there" in conflict(store, marks)
+
+
 def test_new_deletion_vectors_replace_those_of_the_bucket_alone(store: TableStore) -> None:
     append(store, FIRST, number=1)
     commit(
