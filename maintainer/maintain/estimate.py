@@ -25,6 +25,8 @@ _MOST_FOR_MERGING = 224 << 20
 _MOST_FOR_LOOKING_UP = 64 << 20
 """Decoded row groups of older files, of which one is held at a time."""
 _CHANGELOG_WRITER = 32 << 20
+_COLUMN = 32 << 10
+"""Of each column what readers and a writer hold whatever its size: pages, statistics, dictionaries."""
 _ROW_GROUP = 32 << 10
 """Rows of a row group, as this package writes them (decision 12)."""
 _INDEX_BYTES_PER_ROW = 120
@@ -41,7 +43,8 @@ def merging_memory(
     vectors = 0 if bucket.deletion_file is None else 2 * bucket.deletion_file.file_size
     writes_changelog = options.changelog_producer in ("lookup", "full-compaction") and size > 0
     changelog = min(MERGE_FACTOR * size, _CHANGELOG_WRITER) if writes_changelog else 0
-    return LEAST_MEMORY + min(MERGE_FACTOR * size, _MOST_FOR_MERGING) + looked_up + vectors + changelog
+    columns = (1 + writes_changelog) * _COLUMN * len(schema.fields) if size else 0
+    return LEAST_MEMORY + min(MERGE_FACTOR * size, _MOST_FOR_MERGING) + looked_up + vectors + changelog + columns
 
 
 def index_memory(bucket: BucketState, plans: Sequence[tuple[IndexDefinition, GroupPlan]]) -> int:

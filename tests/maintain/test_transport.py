@@ -109,7 +109,7 @@ def at(document: Any, path: tuple[Any, ...]) -> Any:
     return document
 
 
-FREE = {"partition", "bucket", "table", "uuid", "reason", "idle_reason", "column", "input_files", "estimated_bytes", "estimated_memory"}
+FREE = {"partition", "bucket", "table", "uuid", "reason", "idle_reason", "held", "column", "input_files", "estimated_bytes", "estimated_memory"}
 """What no reader needs, or where any text or number will do."""
 
 

@@ -107,6 +107,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "changelog-producer.row-deduplicate": ("true",),
     "target-file-size": ("1 b", "2 kb", "8 kb"),
     "file.compression": ("none",),
+    "file.format": ("avro",),
+    "data-file.thin-mode": ("true",),
     "metadata.stats-mode": ("none", "counts", "full"),
     "metadata.stats-dense-store": ("false",),
     "deletion-vectors.bitmap64": ("true",),
@@ -196,7 +198,9 @@ class EveryKind:
         found = table.scan().to_arrow().to_pylist()
         if self.expires:
             mortal = {key for key, records in self.records.items() if any(record.values[-1] == LONG_AGO for record in records)}
-            if after == "full":
+            options = table.schema.options
+            has_bounds = options.get("metadata.stats-mode", "full") == "full" and "file.format" not in options
+            if after == "full" and has_bounds:  # or a file may have been moved that nobody knows to hold such a row
                 assert not [row for row in found if row["at"] == LONG_AGO]
             found, expected = ([row for row in rows if (row["p"], row["id"]) not in mortal] for rows in (found, expected))
         assert sorted(map(repr, found)) == sorted(map(repr, expected)), (after, table.schema.options)
