@@ -14,7 +14,9 @@ from maintainer.model.schema import TableSchema
 from tests.peers import readers
 from tests.support import golden, kept
 from tests.support.campaign import share
+from tests.support.changelogs import changes
 from tests.support.small_table import SmallTable
+from tests.support.striking_storage import files_below, referenced
 
 SEEDS = share("expiration: java tables", short=12, long=400)
 CHUNK = 6
@@ -70,6 +72,28 @@ def test_java_leaves_the_same_files_of_an_indexed_table(tmp_path: Path) -> None:
     assert files(table.path) == files(by_java)
     check_readers(Path(table.path), table.table.schema)
     table.check()
+
+
+@pytest.mark.skipif(readers.JAVA_ABSENT is not None, reason=str(readers.JAVA_ABSENT))
+@pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
+def test_java_leaves_the_same_files_of_a_changelog_that_we_wrote(producer: str, tmp_path: Path) -> None:
+    """A changelog goes with its snapshot, and what the others tell stays."""
+    options = {"deletion-vectors.enabled": "false", "changelog-producer": producer, "num-sorted-run.compaction-trigger": "2"}
+    table = SmallTable(tmp_path / "db.db", bucket="2", **options)
+    for number in range(5):
+        table.write({key: key + number for key in range(number, 20)}, delete=[number])
+        table.maintain(full=number % 2 == 1)
+    before = changes(table.store)
+    by_java = str(shutil.copytree(table.path, tmp_path / "db.db" / "by_java"))
+    terms = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3", "snapshot.time-retained": "1 ms"}
+    words = [word for key, value in terms.items() for word in ("--set", f"{key}={value}")]
+    maintainer.open_table(table.path, options=terms).expire()
+    readers.java().run("expire", by_java, *words)
+    assert files(table.path) == files(by_java)
+    there = table.store.snapshot_ids()
+    assert changes(table.store) == [change for change in before if change.snapshot in there]
+    assert files_below(table.path) == referenced(table.store)
+    check_readers(Path(table.path), table.table.schema)
 
 
 @pytest.mark.skipif(readers.JAVA_ABSENT is not None, reason=str(readers.JAVA_ABSENT))
