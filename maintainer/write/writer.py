@@ -146,7 +146,7 @@ class Writer:
 
     def _write_bucket(self, table: pa.Table, part: Group, state: TableState | None) -> None:
         first = self._first_sequence(part.key, state)
-        arrived = table.take(pa.array(part.rows))
+        arrived = table if len(part.rows) == table.num_rows else table.take(pa.array(part.rows))  # which would copy all of it
         sequences = pa.array(np.arange(first, first + len(part.rows)))
         arrived = arrived.add_column(arrived.num_columns - 1, SEQUENCE_FIELD.name, sequences)
         flush = Flush.of(arrived, self._rules)

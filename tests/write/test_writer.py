@@ -204,9 +204,9 @@ def test_several_flushes_are_one_snapshot_and_later_ones_win(tmp_path: Path, mon
 
 def test_tables_outside_of_the_scope_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     store = table(tmp_path)
-    set_options(store.uri, **{"merge-engine": "aggregation"})
+    set_options(store.uri, **{"sequence.snapshot-ordering": "true"})
     before = everything(tmp_path)
-    with pytest.raises(Unsupported, match="merge-engine"):
+    with pytest.raises(Unsupported, match="sequence.snapshot-ordering"):
         writing(open_store(store.uri))
     assert everything(tmp_path) == before
 
