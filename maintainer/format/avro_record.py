@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from maintainer.errors import Unsupported
@@ -18,31 +19,53 @@ _PLAIN = {
 }
 
 
-def record_schema(fields: tuple[DataField, ...]) -> dict[str, Any]:
+def record_schema(fields: Iterable[DataField]) -> dict[str, Any]:
     """The schema of files with these columns."""
-    members = [_member(field, "record") for field in fields]
+    names: set[str] = set()
+    members = [_member(field, "record", names) for field in fields]
     return {"type": "record", "name": "record", "namespace": "org.apache.paimon.avro.generated", "fields": members}
 
 
-def check_type(data_type: DataType) -> None:
-    """Raises `Unsupported` for a type that Avro files do not have."""
-    _type(data_type, "record")
+def unheld(fields: Iterable[DataField]) -> Iterator[tuple[str, str]]:
+    """The columns that Avro files do not hold, each with the reason."""
+    names: set[str] = set()
+    for field in fields:
+        try:
+            _member(field, "record", names)
+        except Unsupported as error:
+            yield field.name, str(error)
 
 
-def _member(field: DataField, record: str) -> dict[str, Any]:
-    try:
-        found = _type(field.type, f"{record}_{field.name}")
-    except Unsupported as error:
-        raise Unsupported(f"column {field.name}: {error}") from error
+def _member(field: DataField, record: str, names: set[str]) -> dict[str, Any]:
+    """`names` of records are taken: each can be there once."""
+    if not _is_name(field.name):
+        raise Unsupported(f"Avro files have no names like {field.name!r}, but letters, digits and _, and no digit first")
+    found = _type(field.type, f"{record}_{field.name}", names)
     return {"name": field.name, "type": found, "default": None} if field.type.nullable else {"name": field.name, "type": found}
 
 
-def _type(data_type: DataType, record: str) -> Any:
-    found = _required(data_type, record)
+def _is_name(text: str) -> bool:
+    """As Avro's Java library has it: letters and digits of any alphabet."""
+    return all(character == "_" or character.isalpha() or (index and character.isdecimal()) for index, character in enumerate(text))
+
+
+def _record(name: str, members: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": members}
+
+
+def _taken(name: str, names: set[str]) -> str:
+    if name in names:
+        raise Unsupported(f"Avro files cannot tell apart two ROWs or MAPs, which would both be called {name}")
+    names.add(name)
+    return name
+
+
+def _type(data_type: DataType, record: str, names: set[str]) -> Any:
+    found = _required(data_type, record, names)
     return ["null", found] if data_type.nullable else found
 
 
-def _required(data_type: DataType, record: str) -> Any:
+def _required(data_type: DataType, record: str, names: set[str]) -> Any:
     root = data_type.root
     if root in _PLAIN:
         return _PLAIN[root]
@@ -61,25 +84,30 @@ def _required(data_type: DataType, record: str) -> Any:
             unit = "millis" if data_type.precision <= 3 else "micros"
             return {"type": "long", "logicalType": f"{'local-' if root is TypeRoot.TIMESTAMP_LTZ else ''}timestamp-{unit}"}
         case TypeRoot.ARRAY | TypeRoot.VECTOR if data_type.element is not None:
-            return {"type": "array", "items": _type(data_type.element, record)}
+            return {"type": "array", "items": _type(data_type.element, record, names)}
         case TypeRoot.MAP | TypeRoot.MULTISET:
-            return _map(data_type, record)
+            return _map(data_type, record, names)
         case TypeRoot.ROW:
-            return {"type": "record", "name": record, "fields": [_member(field, record) for field in data_type.fields]}
+            name = _taken(record, names)
+            return _record(name, [_member(field, record, names) for field in data_type.fields])
         case _:
             raise Unsupported(f"Avro files have no type {data_type.sql()}")
 
 
-def _map(data_type: DataType, record: str) -> Any:
+def _map(data_type: DataType, record: str, names: set[str]) -> Any:
     key, value = map_parts(data_type)
     if key.root in CHARACTERS:
-        return {"type": "map", "values": _type(value, record)}
+        return {"type": "map", "values": _type(value, record, names)}
     if data_type.root is TypeRoot.MULTISET:
         raise Unsupported("Avro files have no multisets of anything but text")
-    members = [{"name": "key", "type": ["null", _required(key, record)]}, {"name": "value", "type": _type(value, record)}]
+    name = _taken(record, names)
+    members = [
+        {"name": "key", "type": ["null", _required(key, f"{record}_key", names)]},
+        {"name": "value", "type": _type(value, f"{record}_value", names)},
+    ]
     if value.nullable:
         members[1]["default"] = None
-    return {"type": "array", "items": {"type": "record", "name": record, "fields": members}, "logicalType": "map"}
+    return {"type": "array", "items": _record(name, members), "logicalType": "map"}
 
 
 def map_parts(data_type: DataType) -> tuple[DataType, DataType]:

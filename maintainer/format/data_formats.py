@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from maintainer.errors import Unsupported
-from maintainer.format.avro_record import check_type
-from maintainer.model.types import DataField, DataType
+from maintainer.format import avro_record
+from maintainer.model.types import DataField
 
 CODECS: Mapping[str, Mapping[str, str]] = {
     "parquet": {
@@ -35,15 +34,10 @@ CODECS: Mapping[str, Mapping[str, str]] = {
 }
 """What is written: format -> value of `file.compression`, in small letters -> what the format calls it."""
 
-_CHECKS: Mapping[str, Callable[[DataType], None]] = {"avro": check_type}
+_UNHELD: Mapping[str, Callable[[Iterable[DataField]], Iterator[tuple[str, str]]]] = {"avro": avro_record.unheld}
 
 
 def unheld(file_format: str, fields: Iterable[DataField]) -> Iterator[tuple[str, str]]:
     """The columns that files of this format cannot hold, each with the reason."""
-    check = _CHECKS.get(file_format)
-    for field in fields if check else ():
-        assert check is not None
-        try:
-            check(field.type)
-        except Unsupported as error:
-            yield field.name, str(error)
+    find = _UNHELD.get(file_format)
+    return iter(()) if find is None else find(fields)

@@ -36,6 +36,9 @@ LAST = [name for name in ARCHIVES if f"{name}.after" not in ARCHIVES]
 """The last state of each case; it still has the files of the states before."""
 
 
+FORMATS = (".parquet", ".avro")
+
+
 def case_of(archive: str) -> JavaCase:
     name, after, _ = archive.partition(".after")
     return java_case(name, bool(after))
@@ -64,7 +67,7 @@ def records(case: JavaCase, entry: ManifestEntry, schema: TableSchema) -> list[l
 @pytest.mark.parametrize("archive", [name for name in LAST if name.split(".")[0] not in NOT_READ])
 def test_records(archive: str) -> None:
     case = case_of(archive)
-    for entry, schema in parquet_files(case, (".parquet", ".avro")):
+    for entry, schema in parquet_files(case, FORMATS):
         found = records(case, entry, schema)
         expected = case.json.get("dataFiles", {}).get(entry.file.file_name, {}).get("records")
         assert len(found) == entry.file.row_count
@@ -156,7 +159,7 @@ def options_of(case: JavaCase, meta: DataFileMeta) -> TableOptions:
 def test_rows_of_java_written_by_us_have_the_same_metadata(archive: str, tmp_path: Path) -> None:
     case = case_of(archive)
     storage = Storage.open(str(tmp_path))
-    for entry, schema in parquet_files(case):
+    for entry, schema in parquet_files(case, FORMATS if case.name != "postpone" else (".parquet",)):
         meta = entry.file
         with open_data_file(case.storage, case.path(entry), meta, schema, schema) as file:
             table = file.read([*schema.names, "_SEQUENCE_NUMBER", "_VALUE_KIND"])
@@ -172,8 +175,9 @@ def test_rows_of_java_written_by_us_have_the_same_metadata(archive: str, tmp_pat
         )
         writer.write(table)
         (ours,) = writer.close()
-        for name in ("row_count", "min_key", "max_key", "key_stats", "schema_id", "level", "delete_row_count", "file_source"):
+        for name in ("row_count", "min_key", "max_key", "schema_id", "level", "delete_row_count", "file_source"):
             assert getattr(ours, name) == getattr(meta, name), name
+        assert ours.key_stats == meta.key_stats or meta.file_name.endswith(".avro")  # Java cuts those as the table's mode says
         if case.name != "snapshot_ordering":
             assert (ours.min_sequence_number, ours.max_sequence_number) == (meta.min_sequence_number, meta.max_sequence_number)
         compare_value_stats(ours, meta, schema)

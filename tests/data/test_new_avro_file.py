@@ -189,3 +189,20 @@ def test_record_names_are_those_of_java() -> None:
     assert schema["fields"][1]["type"][1]["name"] == "record_r"
     assert schema["fields"][1]["type"][1]["fields"][0]["type"][1]["name"] == "record_r_x"
     assert schema["fields"][2]["type"][1]["items"]["name"] == "record_m"
+    nested = avro_record.record_schema(builders.schema({"id": "INT", "m": "MAP<INT, ROW<a INT>>", "n": "MAP<INT, MAP<INT, INT>>"}).fields)
+    values = [field["type"][1]["items"]["fields"][1]["type"][1] for field in nested["fields"][1:]]
+    assert [values[0]["name"], values[1]["items"]["name"]] == ["record_m_value", "record_n_value"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"a b": "INT"}, "no names like 'a b'"),
+        ({"1x": "INT"}, "no names like '1x'"),
+        ({"r": "ROW<`x-y` INT>"}, "no names like 'x-y'"),
+        ({"a": "ROW<b ROW<c INT>>", "a_b": "ROW<x INT>"}, "would both be called record_a_b"),
+    ],
+)
+def test_names_that_java_could_not_write_are_refused(columns: dict[str, str], why: str) -> None:
+    (found,) = data_formats.unheld("avro", builders.schema({"id": "INT", "ä_1": "INT", **columns}).fields)
+    assert why in found[1]
