@@ -315,7 +315,7 @@ def test_the_format_of_a_file_is_in_its_name(name: str, expected: str) -> None:
 def test_files_that_cannot_be_read_are_named() -> None:
     check_live_files([file_meta("a.parquet"), file_meta("b.zst.parquet")])
     for bad, says in [
-        (file_meta("a.orc"), "'orc'"),
+        (file_meta("a.csv"), "'csv'"),
         (file_meta("a"), "''"),
         (file_meta("a.parquet", external_path="s3://b/a.parquet"), "s3://b"),
         (file_meta("a.parquet", write_cols=("v",)), "some of the columns"),
