@@ -5,7 +5,8 @@ compaction that writes a new version of a key below the level of the old one kee
 
     levels     output + 1, …, highest, as they were before the compaction; the first live hit is the one, and the search for this key ends
     position   counted over all physical rows of the file, deleted ones included
-    dead rows  do not exist: a hit that the deletion vector already names, or that has expired, is no hit (spec 04 §14.1, §10)
+    dead rows  do not exist: a hit that the deletion vector already names, or that has expired, is no hit (spec 04 §14.1, §9.1); but who marks
+               marks what has expired, too: it is in its file still, where readers would see it beside the new version
 
 Keys come in ascending order, call after call. How a file is walked through is said in `maintainer.maintain.lookup_file`.
 """
@@ -182,12 +183,12 @@ class Lookup:
         positions, indices = file.find(keys)
         alive = ~self.deletions.dead(name, positions)
         positions, indices = positions[alive], indices[alive]
+        if mark:
+            self.deletions.mark(name, positions)
         rows = file.rows(positions) if self._read and len(positions) else None
         if rows is not None and self.keep is not None:
             kept = self.keep.keeps(rows)
             positions, indices, rows = positions[kept], indices[kept], rows.filter(pa.array(kept))
-        if mark:
-            self.deletions.mark(name, positions)
         return _Found(file.meta, indices, positions, None if rows is None else rows.select(self.columns))
 
     def _hits(self, found: Sequence[_Found]) -> Hits:

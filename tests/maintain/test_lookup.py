@@ -205,6 +205,17 @@ def test_match_is_the_intersection(left: set[int], right: set[int], kind: str, f
     assert [values[0][row] for row in here] == [values[1][row] for row in there] == [value for value in values[0] if value in set(values[1])]
 
 
+def test_what_has_expired_is_not_found_but_ends_where_it_is(tmp_path: Path) -> None:
+    """Else the old row, in its file still, and the new one would both be alive."""
+    bucket = Bucket(tmp_path, KEY_COLUMNS["double"])
+    metas = bucket.file([(float(number),) for number in range(10)], 5)
+    deletions = DeletionVectors()
+    with bucket.lookup([metas], deletions, (), Unexpired({3, 4})) as lookup:
+        assert list(lookup.find(bucket.keys([(1.0,), (3.0,)]), mark=True).positions) == [1]
+        assert list(lookup.find(bucket.keys([(4.0,), (5.0,)])).positions) == [5]
+    assert deletions.vectors == {metas[0].file_name: BitMap64([1, 3])}
+
+
 def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
     small_row_groups(monkeypatch, 100)
