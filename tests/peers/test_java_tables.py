@@ -7,10 +7,12 @@ fixed; `scripts/test --long` runs many more.
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import maintainer
@@ -74,14 +76,20 @@ def test_tables_of_every_kind_are_read_and_compacted_as_by_java(first: int, tmp_
         except Unsupported as refusal:
             assert any(reason in str(refusal) for reason in NOT_READ), (refusal, context)
             continue
-        try:
-            table.maintain(full=True)
-        except Unsupported as refusal:
-            assert any(reason in str(refusal) for reason in NOT_COMPACTED), (refusal, context)
-            continue
-        judge(directory, readers.bag_of_lines(directory.with_suffix(".expected.jsonl")), f"after a full compaction: {context}")
-        verified = maintainer.open_table(str(directory)).verify(deep=True)
-        assert verified.ok, (verified.problems, context)
+        expected = readers.bag_of_lines(directory.with_suffix(".expected.jsonl"))
+        other = directory.with_name(f"{directory.name}_other")
+        shutil.copytree(directory, other)
+        for place, full in ((directory, True), (other, False)):
+            compacted = f"after a {'full' if full else 'normal'} compaction: {context}"
+            try:
+                maintainer.open_table(str(place)).maintain(full=full)
+            except Unsupported as refusal:
+                assert any(reason in str(refusal) for reason in NOT_COMPACTED), (refusal, context)
+                continue
+            judge(place, expected, compacted)
+            verified = maintainer.open_table(str(place)).verify(deep=True)
+            assert verified.ok, (verified.problems, compacted)
+            assert maintainer.open_table(str(place)).maintain(full=full).outcome == "nothing", compacted
 
 
 def judge(directory: Path, expected: readers.Rows, context: str) -> None:
@@ -93,7 +101,7 @@ def judge(directory: Path, expected: readers.Rows, context: str) -> None:
         answers["java"] = readers.java_rows(directory)
     bitmap64 = schema.options.get("deletion-vectors.bitmap64") == "true"
     if readers.PYPAIMON_ABSENT is None and not bitmap64:
-        with suppress(NotImplementedError):  # options of merge engines that it refuses
+        with suppress(NotImplementedError, pa.ArrowTypeError):  # options of merge engines that it refuses; maps that it merged fail
             answers["pypaimon"] = readers.pypaimon_rows(directory, schema)
     if readers.RUST_ABSENT is None:
         answers["pypaimon-rust"] = readers.rust_rows(directory, schema)
