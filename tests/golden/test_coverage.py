@@ -59,10 +59,14 @@ def test_once_covers_everything(name: str, archive: str, tmp_path: Path) -> None
     assert table.maintain(full=True).outcome == "nothing"
 
 
-def test_every_other_table_is_refused(tmp_path: Path) -> None:
+def test_every_other_table_is_refused_or_as_sound_after_a_pass(tmp_path: Path) -> None:
     for path in golden.directory().glob("*.json"):
         for archive in json.loads(path.read_text())["archives"]:
             if (path.stem, archive) not in IN_SCOPE:
                 table = opened(path.stem, archive, tmp_path / archive)
-                with pytest.raises(maintainer.Unsupported):
+                try:
                     table.maintain()
+                except maintainer.Unsupported:
+                    continue
+                assert table.verify(deep=True).problems == ()
+                assert table.maintain().outcome == "nothing"
