@@ -71,6 +71,7 @@ def unit_options(schema: TableSchema, levels: Levels, rewrite_append: bool, expi
         rewriter=Rewriter.FULL_CHANGELOG if producer == "full-compaction" else rewriter,
         deletion_vectors=options.deletion_vectors_enabled,
         last_wins=rules.engine is MergeEngine.DEDUPLICATE and not rules.sequence_fields,
+        ignore_delete=rules.ignore_delete,
         lookup_changelog=producer == "lookup",
         vector_index=bool(options.text("pk-vector.index.columns")),
         file_format=options.file_format,

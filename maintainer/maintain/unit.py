@@ -81,10 +81,10 @@ class UnitOptions:
     """What the steps of a unit depend on besides its files.
 
     `highest_level` is the highest level with files before the compaction. `last_wins`: of the records of a key the last one written is what
-    remains (deduplicate without a sequence field). `lookup_changelog`: a compaction of level 0 writes the changelog. `vector_index`: the table
-    has an index of the family that takes no other files than those of a compaction. `file_format`, and `file_formats` of levels that have
-    another. `rewrite_append`: files that another program's flush wrote are rewritten, as no index may cover them where they are (decision 5).
-    `expire_files` are, by name, those with expired records.
+    remains (deduplicate without a sequence field), but with `ignore_delete` the last one that is no delete. `lookup_changelog`: a compaction of
+    level 0 writes the changelog. `vector_index`: the table has an index of the family that takes no other files than those of a compaction.
+    `file_format`, and `file_formats` of levels that have another. `rewrite_append`: files that another program's flush wrote are rewritten, as
+    no index may cover them where they are (decision 5). `expire_files` are, by name, those with expired records.
     """
 
     max_level: int
@@ -93,6 +93,7 @@ class UnitOptions:
     rewriter: Rewriter = Rewriter.LOOKUP
     deletion_vectors: bool = True
     last_wins: bool = True
+    ignore_delete: bool = False
     lookup_changelog: bool = False
     vector_index: bool = False
     file_format: str = "parquet"
@@ -171,7 +172,7 @@ def _lookup_upgrade(file: DataFileMeta, output_level: int, options: UnitOptions)
     if (
         options.vector_index
         or options.format_of(file.level) != options.format_of(output_level)
-        or (options.deletion_vectors and file.may_hold_deletes)
+        or ((options.deletion_vectors or options.ignore_delete) and file.may_hold_deletes)
         or not (output_level == options.max_level or options.last_wins)
     ):
         return _rewrite_alone(file, options.deletion_vectors)

@@ -153,6 +153,12 @@ class TestLookupUpgrade:
         assert taken([file_meta("a", size=SMALL)], 4, options) == ["rewrite a"]
         assert taken([file_meta("a", size=SMALL)], 5, options) == ["upgrade a"]
 
+    def test_ignored_deletes_are_not_moved_above_the_rows_that_they_would_hide(self) -> None:
+        """Of the levels above 0 the smallest one counts alone, so that the delete would (they are of the time before they were ignored)."""
+        options = replace(self.OPTIONS, ignore_delete=True)
+        assert taken([file_meta("a", size=SMALL, deletes=1)], 4, options) == ["rewrite a"]
+        assert taken([file_meta("a", size=SMALL, deletes=0)], 4, options) == ["upgrade a"]
+
     def test_deletes_go_with_vectors_alone(self) -> None:
         for vectors in (False, True):
             options = replace(self.OPTIONS, last_wins=False, deletion_vectors=vectors, highest_level=2)
