@@ -76,7 +76,7 @@ class Older:
             np.array([record.level for record in records.values()], np.int8),
             np.empty(0, object),
             nothing,
-            rows_of([(key, record) for key, record in records.items()]) if self.wants_rows else None,
+            rows_of(list(records.items())) if self.wants_rows else None,
         )
 
 
