@@ -263,6 +263,8 @@ class DataFile(ABC):
             raise (error if error.path else CorruptFile(f"{about}{error.reason}", path=self.path)) from error
         except Unsupported as error:
             text = str(error)
+            if text.startswith(self.path):
+                raise
             raise Unsupported(f"{self.path}: {'' if text.startswith(about) else about}{text}") from error
         except CastError as error:
             raise CastError(f"{self.path}: {about}{error}") from error

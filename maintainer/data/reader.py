@@ -23,5 +23,9 @@ def open_data_file(storage: Storage, path: str, meta: DataFileMeta, file_schema:
             from maintainer.data.avro_file import AvroDataFile
 
             return AvroDataFile(storage, path, meta, file_schema, read_schema)
+        case "orc":
+            from maintainer.data.orc_file import OrcDataFile
+
+            return OrcDataFile(storage, path, meta, file_schema, read_schema)
         case other:
             raise Unsupported(f"unsupported data file format {other!r} in file {storage.display(path)}")

@@ -195,7 +195,7 @@ READ_MODES = frozenset(
 )
 """Values of `scan.mode` that batch reads act on (`maintainer.read.travel`)."""
 
-FORMATS = frozenset({"parquet", "avro"})
+FORMATS = frozenset({"parquet", "avro", "orc"})
 """File formats that are read."""
 
 
@@ -252,7 +252,9 @@ def check_live_files(files: Iterable[DataFileMeta]) -> None:
     """Raises `Unsupported` for a data file that cannot be read: its format, its place, or how its rows are spread."""
     for file in files:
         if file_format(file.file_name) not in FORMATS:
-            raise Unsupported(f"{file.file_name}: data files in format {file_format(file.file_name)!r} are not read yet, only Parquet")
+            raise Unsupported(
+                f"{file.file_name}: data files in format {file_format(file.file_name)!r} are not read, only Parquet, Avro and ORC"
+            )
         if file.external_path is not None:
             raise Unsupported(f"{file.file_name}: files outside of the table ({file.external_path}) are not read yet")
         if file.write_cols is not None or file.first_row_id is not None:

@@ -274,7 +274,7 @@ def test_truncated_file(storage: Storage, tmp_path: Path, size: int) -> None:
         open_file(storage, replace(meta, file_size=size), SCHEMA)
 
 
-@pytest.mark.parametrize("name", ["data-1.orc", "data-1.csv", "data-1"])
+@pytest.mark.parametrize("name", ["data-1.lance", "data-1.csv", "data-1"])
 def test_other_formats_are_unsupported(storage: Storage, name: str) -> None:
     with pytest.raises(Unsupported, match=f"unsupported data file format .* in file .*{name}"):
         open_file(storage, builders.file_meta(name), SCHEMA)

@@ -14,7 +14,6 @@ from maintainer.table.store import open_store
 from tests.support import golden
 
 EVOLUTION = "data-evolution.enabled = true: rows are spread over several files"
-FORMAT = "are not read yet, only Parquet"
 
 LEFT: dict[str, str | None] = {
     "all_deleted": None,
@@ -81,7 +80,7 @@ LEFT: dict[str, str | None] = {
     "me_seq2desc": None,
     "merge_on_read": None,
     "nested_avro": None,
-    "nested_orc": FORMAT,
+    "nested_orc": None,
     "nested_parquet": None,
     "nodv_full": None,
     "nodv_minor": None,
@@ -89,7 +88,7 @@ LEFT: dict[str, str | None] = {
     "overwrite_rollback": None,
     "partitioned": None,
     "partitioned_append_null": None,
-    "per_level_format": FORMAT,
+    "per_level_format": None,
     "pk_nullable": None,
     "postpone": None,
     "rollback": None,
@@ -101,7 +100,7 @@ LEFT: dict[str, str | None] = {
     "tags_branches": None,
     "thin_mode": None,
     "types_avro": None,
-    "types_orc": FORMAT,
+    "types_orc": None,
     "types_parquet": None,
     "upgrade_append": None,
     "upgrade_only_file": None,
