@@ -18,6 +18,7 @@ import pyarrow as pa
 from maintainer.data.file_settings import FileSettings
 from maintainer.errors import MaintainerError, StorageError
 from maintainer.format.simple_stats import ColumnStats
+from maintainer.model.row_kind import RETRACT_BIT
 from maintainer.model.schema import KIND_FIELD
 from maintainer.model.types import DataField
 from maintainer.storage.storage import Storage
@@ -82,7 +83,7 @@ class NewFile(ABC):
         with self._undone_on_error():
             self._write(rows)
         kinds = rows.column(KIND_FIELD.name)
-        self.deletes += sum(int(np.count_nonzero(chunk.to_numpy() & 1)) for chunk in kinds.chunks)  # 1 -U, 3 -D
+        self.deletes += sum(int(np.count_nonzero(chunk.to_numpy() & RETRACT_BIT)) for chunk in kinds.chunks)
         keys = rows.select(list(self.shape.keys))
         if self.first_key is None:
             self.first_key = keys.take([0])  # a slice would keep the whole row group in memory

@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.merge.order import Int64s
+from maintainer.model.row_kind import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from maintainer.model.schema import KIND_FIELD, TableSchema
 from maintainer.table.options import TableOptions
 
 Bools = npt.NDArray[np.bool_]
 Int8s = npt.NDArray[np.int8]
 
-INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
 NOTHING = -1
 """The kind of a row that is not there."""
 

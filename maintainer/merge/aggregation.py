@@ -23,12 +23,10 @@ from maintainer.merge.aggregate import Folded, Records, Verdict, folded, gather
 from maintainer.merge.candidates import Candidates
 from maintainer.merge.naming import key_text
 from maintainer.merge.order import Int64s
+from maintainer.model.row_kind import DELETE, INSERT, RETRACT_BIT
 from maintainer.model.schema import KIND_FIELD, TableSchema
 from maintainer.table.aggregates import Aggregate
 from maintainer.table.merging import MergeRules
-
-_RETRACT_BIT = 1
-_INSERT, _DELETE = 0, 3
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Aggregated:
 
     def rows(self, drop_deletes: bool) -> pa.Table:
         """The records of all keys, without retracts if they are to be dropped."""
-        adds = (self.kinds & _RETRACT_BIT) == 0
+        adds = (self.kinds & RETRACT_BIT) == 0
         return self.take(np.flatnonzero(adds) if drop_deletes and not adds.all() else None)
 
     def _column(self, name: str, results: Int64s | None) -> pa.Array:
@@ -98,12 +96,12 @@ class Aggregation:
         computed = np.flatnonzero(several)
         if not len(computed):
             return Aggregated(rows, last, kinds, computed, {})
-        verdicts = np.where(by_row[order] & _RETRACT_BIT, np.int8(Verdict.RETRACT), np.int8(Verdict.APPLY))
+        verdicts = np.where(by_row[order] & RETRACT_BIT, np.int8(Verdict.RETRACT), np.int8(Verdict.APPLY))
         if self.removes:
-            verdicts[by_row[order] == _DELETE] = Verdict.REPLACE
+            verdicts[by_row[order] == DELETE] = Verdict.REPLACE
         records = Records(order, starts, verdicts, lambda group: key_text(rows, self.keys, int(order[starts[group]]))).part(computed)
         kinds = kinds.copy()
-        kinds[computed] = np.where(self.removes & (kinds[computed] == _DELETE), _DELETE, _INSERT)
+        kinds[computed] = np.where(self.removes & (kinds[computed] == DELETE), DELETE, INSERT)
         folds = {
             name: self._fold(function, rows.column(name), records)
             for name, function in self.functions.items()

@@ -23,13 +23,12 @@ import pyarrow.compute as pc
 
 from maintainer.merge.order import Int64s, Keys, comparable_columns, stable_argsort
 from maintainer.model.files import DataFileMeta
+from maintainer.model.row_kind import RETRACT_BIT
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.types import DataType, TypeRoot
 from maintainer.model.values import order_key
 from maintainer.table.merging import MergeRules
 
-RETRACT_BIT = 1
-"""`_VALUE_KIND`: 0 +I, 1 −U, 2 +U, 3 −D; the odd ones retract."""
 BUFFERED = -1
 """The level of records that a writer has not flushed yet."""
 AGE = "_AGE"

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from maintainer.merge.candidates import RETRACT_BIT, Candidates
+from maintainer.merge.candidates import Candidates
 from maintainer.merge.order import Int64s
+from maintainer.model.row_kind import RETRACT_BIT
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from maintainer.errors import MergeError
-from maintainer.merge.candidates import RETRACT_BIT, Candidates
+from maintainer.merge.candidates import Candidates
 from maintainer.merge.chosen import Chosen
 from maintainer.merge.naming import key_text
+from maintainer.model.row_kind import RETRACT_BIT
 from maintainer.table.merging import MergeRules, merged_columns
 
 

@@ -25,13 +25,13 @@ import pyarrow as pa
 
 from maintainer.errors import MergeError
 from maintainer.merge.aggregate import Folded, Records, Verdict, folded, gather
-from maintainer.merge.candidates import RETRACT_BIT, Candidates, sequence_words
+from maintainer.merge.candidates import Candidates, sequence_words
 from maintainer.merge.naming import key_text
 from maintainer.merge.order import Int64s, Keys
+from maintainer.model.row_kind import DELETE, INSERT, RETRACT_BIT
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.table.merging import MergeRules, SequenceGroup, merged_columns
 
-INSERT, DELETE = 0, 3
 Bools = npt.NDArray[np.bool_]
 Int8s = npt.NDArray[np.int8]
 
@@ -91,7 +91,7 @@ class PartialUpdate:
     @cached_property
     def groups(self) -> Mapping[str, SequenceGroup]:
         """The sequence group of each column that is in one."""
-        return {name: group for group in self.rules.groups for name in (*group.fields, *group.protected)}
+        return {name: group for group in self.rules.groups for name in group.columns}
 
     def columns(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """These, and the sequence fields that decide about them; all that may remove the record (spec 05 §4.6)."""
@@ -184,13 +184,13 @@ class _Records:
         columns = self._plain([name for name in names if name not in group_of], ~self.retracts)
         effective = ~self.removes if not self.rules.ignore_delete else ~self.retracts
         for group, win, missing in zip(groups, wins, absent, strict=True):
-            wanted = [name for name in (*group.fields, *group.protected) if name in names]
+            wanted = [name for name in group.columns if name in names]
             touches = effective & ~missing
             won = touches & win
-            copied = self._sources(self._last(won | self.replaces))
-            cleared = self._last((won & self.retracts) | self.replaces | (won & ~self.retracts))
-            nulled = (cleared >= 0) & (won & self.retracts)[cleared]
-            protected = np.where(nulled, -1, self._sources(cleared))
+            deciding = self._last(won | self.replaces)
+            copied = self._sources(deciding)
+            nulled = (deciding >= 0) & (won & self.retracts)[deciding]
+            protected = np.where(nulled, -1, copied)
             for name in wanted:
                 function = self.rules.functions.get(name)
                 if name in group.fields:

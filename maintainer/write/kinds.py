@@ -6,7 +6,6 @@ It is, in this order: what the table's column `rowkind.field` says; what a colum
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.errors import UsageError
+from maintainer.model.row_kind import KINDS, RETRACT_BIT, UPDATE_BEFORE
 from maintainer.model.schema import KIND_FIELD, TableSchema
 from maintainer.model.types import CHARACTERS
 from maintainer.table.options import TableOptions
 
-KINDS: Mapping[str, int] = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
-RETRACT_BIT = 1
-_UPDATE_BEFORE = 1
 _FIRST_ROW = "first-row"
 
 Kinds = npt.NDArray[np.int8]
@@ -64,7 +61,7 @@ class RowKinds:
         if self._ignores_delete:
             kept &= (kinds & RETRACT_BIT) == 0
         if self._ignores_update_before:
-            kept &= kinds != _UPDATE_BEFORE
+            kept &= kinds != UPDATE_BEFORE
         if self._takes_no_retracts and (kinds[kept] & RETRACT_BIT).any():
             raise UsageError("a first-row table takes no -U and no -D; set ignore-delete = true to drop them")
         return kept

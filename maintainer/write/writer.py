@@ -28,6 +28,7 @@ from maintainer.data.writer import DataFileWriter
 from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, MergeError, Unsupported, UsageError
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import BucketKey, DataFileMeta, FileRole, FileSource
+from maintainer.model.row_kind import RETRACT_BIT
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.snapshot import Snapshot
 from maintainer.table.merging import MergeEngine, MergeRules
@@ -37,7 +38,7 @@ from maintainer.table.support import check_table
 from maintainer.write import rows
 from maintainer.write.bucketing import Group, group
 from maintainer.write.flush import Flush
-from maintainer.write.kinds import RETRACT_BIT, RowKinds
+from maintainer.write.kinds import RowKinds
 
 FLUSH_BYTES = 256 << 20
 """Buffered rows are written out at this size, as Java's `write-buffer-size`."""

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from maintainer.data.arrow_types import value_schema
 from maintainer.errors import MergeError
+from maintainer.model.row_kind import KINDS
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.table.merging import MergeRules
 from maintainer.write.flush import Flush
-from maintainer.write.kinds import KINDS
 from tests.support import builders, merge_model
 
 FIELDS = {"id": "INT", "a": "STRING", "n": "INT", "s": "INT", "b": "STRING", "t": "INT", "m": "BIGINT"}
