@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from maintainer.format.binary_row import row_codec
 from maintainer.model.files import SimpleStats
-from maintainer.model.types import DataType
+from maintainer.model.types import DataType, TypeRoot
 
 
 class ColumnStats(NamedTuple):
@@ -28,6 +28,17 @@ def decode_stats(stats: SimpleStats, types: Sequence[DataType]) -> list[ColumnSt
     known = tuple(stats.null_counts or ())
     counts = known + (None,) * (len(low) - len(known))
     return [ColumnStats(*column) for column in zip(low, high, counts, strict=False)]
+
+
+def file_stats(file_name: str, stats: SimpleStats, types: Sequence[DataType]) -> list[ColumnStats]:
+    """The same of a data file. Those of CHAR in ORC files are padded with blanks, and the values are not: they are no bounds."""
+    found = decode_stats(stats, types)
+    if not file_name.endswith(".orc"):
+        return found
+    return [
+        ColumnStats(None, None, column.null_count) if data_type.root is TypeRoot.CHAR else column
+        for column, data_type in zip(found, types, strict=False)
+    ]
 
 
 def truncate(value_min: Any, value_max: Any, length: int) -> tuple[Any, Any]:

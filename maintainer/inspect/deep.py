@@ -222,7 +222,7 @@ class _FileCheck:
         if stats.min_values == EMPTY_ROW:
             return  # written without statistics
         try:
-            columns = simple_stats.decode_stats(stats, self._written.types_of(names))
+            columns = simple_stats.file_stats(self._file.file_name, stats, self._written.types_of(names))
         except CorruptFile as error:
             raise CorruptTable(f"its statistics cannot be decoded: {error.reason}") from None
         if len(columns) != len(names):

@@ -182,8 +182,8 @@ class FileBounds:
     def of(self, file: DataFileMeta) -> dict[str, Bounds]:
         """What is known of the columns in this file, deleted rows included."""
         written = self._schema_of(file.schema_id)
-        values = _by_name(file.value_stats, written.names if file.value_stats_cols is None else file.value_stats_cols, written)
-        keys = _by_name(file.key_stats, written.trimmed_primary_keys, written)
+        values = _by_name(file, file.value_stats, written.names if file.value_stats_cols is None else file.value_stats_cols, written)
+        keys = _by_name(file, file.key_stats, written.trimmed_primary_keys, written)
         found: dict[str, Bounds] = {}
         for field in self._fields:
             source = written.field_by_id(field.id)
@@ -203,9 +203,9 @@ class FileBounds:
         return found
 
 
-def _by_name(stats: SimpleStats, names: tuple[str, ...], schema: TableSchema) -> dict[str, tuple[Any, Any, int | None]]:
+def _by_name(file: DataFileMeta, stats: SimpleStats, names: tuple[str, ...], schema: TableSchema) -> dict[str, tuple[Any, Any, int | None]]:
     try:
-        return dict(zip(names, simple_stats.decode_stats(stats, schema.types_of(names)), strict=True))
+        return dict(zip(names, simple_stats.file_stats(file.file_name, stats, schema.types_of(names)), strict=True))
     except (CorruptFile, ValueError):
         return {}
 

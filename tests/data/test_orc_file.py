@@ -12,8 +12,11 @@ import pyarrow.orc as arrow_orc
 import pytest
 
 from maintainer.errors import CorruptFile, MaintainerError
-from maintainer.format import orc, orc_lengths
+from maintainer.format import binary_row, orc, orc_lengths
+from maintainer.format.simple_stats import decode_stats, file_stats
+from maintainer.model.files import SimpleStats
 from tests.data.test_java_files import case_of, parquet_files, records
+from tests.support import builders
 
 CODECS = ("uncompressed", "zstd", "snappy", "lz4", "zlib")
 
@@ -112,3 +115,11 @@ def test_lengths_are_added_up(data: str, version: int, total: int) -> None:
 def test_wrong_lengths_are_corrupt(data: str) -> None:
     with pytest.raises(CorruptFile):
         orc_lengths.total(bytes.fromhex(data), 2)
+
+
+def test_bounds_of_char_columns_are_padded_and_so_none() -> None:
+    types = builders.types("CHAR(5)", "STRING")
+    row = binary_row.serialize(["     ", "a"], types)
+    stats = SimpleStats(row, row, (0, 0))
+    assert file_stats("data-1.orc", stats, types) == [(None, None, 0), ("a", "a", 0)]
+    assert file_stats("data-1.parquet", stats, types) == decode_stats(stats, types)
