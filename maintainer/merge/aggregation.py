@@ -1,67 +1,28 @@
 """The aggregation engine: every column of a key's record is folded by a function of its own (spec 05 §5; Java `AggregateMergeFunction`).
 
-    one record of a key     is the result as it is (the reducer rule), unless a lookup asks: then the functions are called for it, too
-    several                 per column: +I and +U apply, -U and -D retract; the result is +I with the sequence number of the last record
-    a removal               -D where aggregation.remove-record-on-delete is set: its values take the place of all columns, the functions go on
-                            with them, and the result is -D if nothing follows
-
-Only keys with several records are computed, and a computed column holds nothing but their values: everything else, and each value that comes
-from one of the records, is fetched by one gather for each column, when it is asked for.
+one record of a key     is the result as it is (the reducer rule), unless a lookup asks: then the functions are called for it, too
+several                 per column: +I and +U apply, -U and -D retract; the result is +I with the sequence number of the last record
+a removal               -D where aggregation.remove-record-on-delete is set: its values take the place of all columns, the functions go on
+                        with them, and the result is -D if nothing follows
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from maintainer.errors import MergeError
-from maintainer.merge.aggregate import Folded, Records, Verdict, folded, gather
+from maintainer.merge.aggregate import Folded, Records, Verdict, folded
 from maintainer.merge.candidates import Candidates
+from maintainer.merge.computed import Computed
 from maintainer.merge.naming import key_text
-from maintainer.merge.order import Int64s
 from maintainer.model.row_kind import DELETE, INSERT, RETRACT_BIT
-from maintainer.model.schema import KIND_FIELD, TableSchema
+from maintainer.model.schema import TableSchema
 from maintainer.table.aggregates import Aggregate
 from maintainer.table.merging import MergeRules
-
-
-@dataclass(frozen=True)
-class Aggregated:
-    """One record for each key: `last` is the newest of its records, `folds` the columns of those that were computed, which are `computed`."""
-
-    candidates: pa.Table
-    last: Int64s
-    kinds: Any
-    computed: Int64s
-    folds: Mapping[str, Folded]
-
-    @property
-    def groups(self) -> Int64s:
-        return np.arange(len(self.last))
-
-    def take(self, results: Int64s | None = None) -> pa.Table:
-        """The records of some keys, None: of all."""
-        columns = [self._column(name, results) for name in self.candidates.column_names]
-        return pa.table(columns, schema=self.candidates.schema)
-
-    def rows(self, drop_deletes: bool) -> pa.Table:
-        """The records of all keys, without retracts if they are to be dropped."""
-        adds = (self.kinds & RETRACT_BIT) == 0
-        return self.take(np.flatnonzero(adds) if drop_deletes and not adds.all() else None)
-
-    def _column(self, name: str, results: Int64s | None) -> pa.Array:
-        if name == KIND_FIELD.name:
-            return pa.array(self.kinds if results is None else self.kinds[results])
-        sources, computed = self.last, None
-        fold = self.folds.get(name)
-        if fold is not None:
-            sources, computed = sources.copy(), fold.computed
-            sources[self.computed] = fold.sources
-        return gather(self.candidates.column(name), computed, sources if results is None else sources[results])
 
 
 @dataclass(frozen=True)
@@ -82,20 +43,15 @@ class Aggregation:
         """What has to be read for these columns: each is computed from nothing but itself, in the order that the sequence fields give."""
         return tuple(dict.fromkeys((*wanted, *self.sequence_fields)))
 
-    def merge(self, candidates: Candidates, lookup: bool) -> Aggregated:
+    def merge(self, candidates: Candidates, lookup: bool) -> Computed:
         """One record for each key; `lookup`: the functions are called for single records, too."""
-        order, starts = candidates.order, candidates.starts
-        several = np.diff(starts, append=len(order)) > (0 if lookup else 1)
-        if self.filters:
-            counting = candidates.counting()
-            order, starts = counting.order, counting.starts
-        last = order[np.append(starts[1:], len(order)) - 1] if len(starts) else order
-        rows = candidates.rows
-        by_row = rows.column(KIND_FIELD.name).to_numpy()
+        counting = candidates.counting() if self.filters else candidates
+        order, starts = counting.order, counting.starts
+        rows, by_row, last = candidates.rows, candidates.kinds, counting.last
         kinds = by_row[last]
-        computed = np.flatnonzero(several)
+        computed = np.flatnonzero(candidates.lengths > (0 if lookup else 1))
         if not len(computed):
-            return Aggregated(rows, last, kinds, computed, {})
+            return Computed(rows, last, kinds, computed, {})
         verdicts = np.where(by_row[order] & RETRACT_BIT, np.int8(Verdict.RETRACT), np.int8(Verdict.APPLY))
         if self.removes:
             verdicts[by_row[order] == DELETE] = Verdict.REPLACE
@@ -107,7 +63,7 @@ class Aggregation:
             for name, function in self.functions.items()
             if name in rows.column_names and name not in self.keys  # all records have the same key
         }
-        return Aggregated(rows, last, kinds, computed, folds)
+        return Computed(rows, last, kinds, computed, folds)
 
     def _fold(self, function: Aggregate, column: pa.ChunkedArray, records: Records) -> Folded:
         if self.removes and not function.type.nullable and column.null_count:

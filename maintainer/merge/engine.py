@@ -70,4 +70,4 @@ def merge_function(rules: MergeRules, schema: TableSchema) -> MergeFunction:
         case MergeEngine.PARTIAL_UPDATE:
             from maintainer.merge.partial_update import PartialUpdate
 
-            return PartialUpdate.of(schema, rules)
+            return PartialUpdate(rules)

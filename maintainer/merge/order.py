@@ -300,7 +300,7 @@ def comparable_columns(column: pa.Array | pa.ChunkedArray, data_type: DataType) 
     if data_type.root in CHARACTERS | BINARIES:
         yield _concat([_as_binary(chunk) for chunk in chunks], pa.large_binary())
     elif data_type.root == TypeRoot.DECIMAL:
-        halves = [_decimal_halves(chunk) for chunk in chunks]
+        halves = [decimal_halves(chunk) for chunk in chunks]
         if data_type.precision > 18:
             yield _concat([half[:, 1] for half in halves])
             yield _concat([half[:, 0] ^ _SIGN for half in halves])
@@ -315,19 +315,19 @@ def _words(chunk: pa.Array, data_type: DataType) -> Int64s:
         case TypeRoot.BOOLEAN:
             return cast(Int64s, chunk.cast(pa.int8()).to_numpy(zero_copy_only=False).astype(np.int64))
         case TypeRoot.FLOAT:
-            return _float_words(_fixed(chunk, np.dtype(np.float32)))
+            return _float_words(fixed_width(chunk, np.dtype(np.float32)))
         case TypeRoot.DOUBLE:
-            return _float_words(_fixed(chunk, np.dtype(np.float64)))
+            return _float_words(fixed_width(chunk, np.dtype(np.float64)))
         case root if root in TIMESTAMPS:
             unit = {3: "ms", 6: "us", 9: "ns"}[_timestamp_digits(data_type)]
             if chunk.type.unit != unit:
                 chunk = chunk.cast(pa.timestamp(unit, chunk.type.tz))
-    words = _fixed(chunk, np.dtype(f"i{chunk.type.bit_width // 8}"))
+    words = fixed_width(chunk, np.dtype(f"i{chunk.type.bit_width // 8}"))
     return cast(Int64s, words.astype(np.int64, copy=False))
 
 
-def _fixed(chunk: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The values of a fixed-width array without nulls, not copied."""
+def fixed_width(chunk: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The values of a fixed-width array, not copied; whatever they are where it is NULL."""
     if len(chunk) == 0:
         return np.empty(0, dtype)
     return np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize)
@@ -340,7 +340,7 @@ def _float_words(values: npt.NDArray[Any]) -> Int64s:
     return cast(Int64s, (bits ^ ((bits >> (bits.dtype.itemsize * 8 - 1)) & np.iinfo(integer).max)).astype(np.int64, copy=False))
 
 
-def _decimal_halves(chunk: pa.Array) -> npt.NDArray[Any]:
+def decimal_halves(chunk: pa.Array) -> npt.NDArray[Any]:
     """A row (low half, high half) for each decimal128."""
     if len(chunk) == 0:
         return np.empty((0, 2), np.int64)

@@ -21,15 +21,15 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from maintainer.errors import MergeError
-from maintainer.merge.aggregate import Folded, Records, Verdict, folded, gather
+from maintainer.merge.aggregate import Folded, Records, Verdict, folded
 from maintainer.merge.candidates import Candidates, sequence_words
+from maintainer.merge.computed import Computed
 from maintainer.merge.naming import key_text
 from maintainer.merge.order import Int64s, Keys
 from maintainer.model.row_kind import DELETE, INSERT, RETRACT_BIT
-from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
+from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.table.merging import MergeRules, SequenceGroup, merged_columns
 
 Bools = npt.NDArray[np.bool_]
@@ -37,56 +37,10 @@ Int8s = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
-class Updated:
-    """One record for each group: `last` is the newest of its records; `computed` are the groups that were worked out, with the sources of
-    their columns, and their numbers and kinds."""
-
-    candidates: Candidates
-    last: Int64s
-    kinds: Int8s
-    computed: Int64s
-    sequences: Int64s
-    columns: Mapping[str, Folded]
-
-    @property
-    def groups(self) -> Int64s:
-        return np.arange(len(self.last))
-
-    def take(self, results: Int64s | None = None) -> pa.Table:
-        """Some of the records, None: all."""
-        rows = self.candidates.rows
-        return pa.table([self._column(name, results) for name in rows.column_names], schema=rows.schema)
-
-    def rows(self, drop_deletes: bool) -> pa.Table:
-        """The records, without retracts if they are to be dropped."""
-        adds = (self.kinds & RETRACT_BIT) == 0
-        return self.take(np.flatnonzero(adds) if drop_deletes and not adds.all() else None)
-
-    def _column(self, name: str, results: Int64s | None) -> pa.Array:
-        if name == KIND_FIELD.name:
-            return pa.array(self.kinds if results is None else self.kinds[results])
-        if name == SEQUENCE_FIELD.name:
-            numbers = _numbers(self.candidates, self.last)
-            numbers[self.computed] = self.sequences
-            return pa.array(numbers if results is None else numbers[results])
-        sources, computed = self.last, None
-        found = self.columns.get(name)
-        if found is not None:
-            sources, computed = sources.copy(), found.computed
-            sources[self.computed] = found.sources
-        return gather(self.candidates.rows.column(name), computed, sources if results is None else sources[results])
-
-
-@dataclass(frozen=True)
 class PartialUpdate:
     """The engine of one table."""
 
     rules: MergeRules
-    schema: TableSchema
-
-    @classmethod
-    def of(cls, schema: TableSchema, rules: MergeRules) -> PartialUpdate:
-        return cls(rules, schema)
 
     @cached_property
     def groups(self) -> Mapping[str, SequenceGroup]:
@@ -98,19 +52,19 @@ class PartialUpdate:
         removing = [name for group in self.rules.groups for name in group.fields if name in self.rules.remove_record_on_sequence_group]
         return merged_columns((*wanted, *removing), self.rules)
 
-    def merge(self, candidates: Candidates, lookup: bool) -> Updated:
+    def merge(self, candidates: Candidates, lookup: bool) -> Computed:
         """One record for each key."""
         counting = candidates.counting() if self.rules.needs_lookup else candidates
         order, starts, last = counting.order, counting.starts, counting.last
         kinds = candidates.kinds[last]
         computed = np.flatnonzero(candidates.lengths > (0 if lookup else 1))
         if not len(computed):
-            return Updated(candidates, last, kinds, computed, np.empty(0, np.int64), {})
+            return Computed(candidates.rows, last, kinds, computed, {})
         found = _Records.of(candidates, order, starts, computed, self.rules)
-        columns = found.by_groups(self.schema, self.groups) if self.rules.groups else found.plain(self.schema)
+        columns = found.by_groups(self.groups) if self.rules.groups else found.plain()
         kinds = kinds.copy()
         kinds[computed] = found.result_kinds
-        return Updated(candidates, last, kinds, computed, found.result_sequences, columns)
+        return Computed(candidates.rows, last, kinds, computed, columns, found.result_sequences)
 
 
 class _Records:
@@ -169,18 +123,18 @@ class _Records:
         removed = self.removes[self.starts + self.lengths - 1]
         return np.where(removed | ~added, DELETE, INSERT).astype(np.int8)
 
-    def plain(self, schema: TableSchema) -> dict[str, Folded]:
+    def plain(self) -> dict[str, Folded]:
         """The sources of all columns without sequence groups."""
         adds = ~self.retracts
-        self._check_not_null(schema, adds | self.replaces)
+        self._check_not_null(adds | self.replaces)
         return self._plain(self.candidates.rows.column_names, adds)
 
-    def by_groups(self, schema: TableSchema, group_of: Mapping[str, SequenceGroup]) -> dict[str, Folded]:
+    def by_groups(self, group_of: Mapping[str, SequenceGroup]) -> dict[str, Folded]:
         """The sources of all columns with sequence groups."""
         names = self.candidates.rows.column_names
         groups = [group for group in self.rules.groups if set(group.fields) <= set(names)]
         wins, absent = self._followed(groups)
-        self._check_not_null(schema, self.replaces)
+        self._check_not_null(self.replaces)
         columns = self._plain([name for name in names if name not in group_of], ~self.retracts)
         effective = ~self.removes if not self.rules.ignore_delete else ~self.retracts
         for group, win, missing in zip(groups, wins, absent, strict=True):
@@ -198,7 +152,7 @@ class _Records:
                 elif function is None:
                     columns[name] = Folded(protected)
                 else:
-                    verdicts = self._verdicts(~missing, win, schema.names.index(name))
+                    verdicts = self._verdicts(~missing, win, self.rules.schema.names.index(name))
                     columns[name] = folded(function, self.candidates.rows.column(name), verdicts)
         return columns
 
@@ -291,7 +245,8 @@ class _Records:
         starts = (np.cumsum(counts) - counts)[self.starts]
         return Records(np.repeat(self.rows, counts), starts, all_verdicts[does].astype(np.int8), self._key)
 
-    def _check_not_null(self, schema: TableSchema, mask: Bools) -> None:
+    def _check_not_null(self, mask: Bools) -> None:
+        schema = self.rules.schema
         for name in self.candidates.rows.column_names:
             column = self.candidates.rows.column(name)
             if not column.null_count or not schema.has_field(name) or schema.field(name).type.nullable:

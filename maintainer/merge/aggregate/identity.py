@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.merge.aggregate.positions import valid_of
-from maintainer.merge.order import Int64s, Keys
+from maintainer.merge.order import Int64s, Keys, decimal_halves, fixed_width
 
 
 def identities(array: pa.Array) -> Int64s:
@@ -28,16 +28,14 @@ def identities(array: pa.Array) -> Int64s:
     elif pa.types.is_list(kind):
         parts = [_of_lists(array, identities(array.values), is_ordered=True)]
     elif pa.types.is_decimal128(kind):
-        words = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset) if len(array) else np.empty(0, np.int64)
-        parts = [np.ascontiguousarray(words[0::2]), np.ascontiguousarray(words[1::2])]
+        parts = list(np.ascontiguousarray(decimal_halves(array).T))
     elif pa.types.is_floating(kind):
         floats = array.to_numpy(zero_copy_only=False)
         parts = [np.where(np.isnan(floats), np.nan, floats).astype(np.float64).view(np.int64)]
     elif pa.types.is_boolean(kind):
         parts = [pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.int64)]
     elif kind.num_buffers == 2:
-        width = kind.bit_width // 8
-        parts = [np.frombuffer(array.buffers()[1], f"i{width}", len(array), width * array.offset).astype(np.int64)] if len(array) else []
+        parts = [fixed_width(array, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64)]
     else:
         parts = [pc.fill_null(pc.dictionary_encode(array).indices, -1).to_numpy().astype(np.int64)]
     if array.null_count:
@@ -64,4 +62,5 @@ def _of_lists(array: Any, elements: Int64s, is_ordered: bool) -> Int64s:
         elements = elements[np.lexsort((elements, np.repeat(np.arange(len(array)), np.diff(offsets))))]
     buffers = [None, pa.py_buffer(8 * offsets), pa.py_buffer(np.ascontiguousarray(elements))]
     as_bytes = pa.Array.from_buffers(pa.large_binary(), len(array), buffers)
-    return pc.dictionary_encode(as_bytes).indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+    numbers: Int64s = pc.dictionary_encode(as_bytes).indices.to_numpy().astype(np.int64)
+    return numbers

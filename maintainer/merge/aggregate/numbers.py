@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from maintainer.merge.aggregate.positions import valid_of
 from maintainer.merge.aggregate.records import Bools, Folded, Int8s, Records, Slots, StepError, Verdict, fold_by_rank
-from maintainer.merge.order import Int64s
+from maintainer.merge.order import Int64s, decimal_halves, fixed_width
 from maintainer.model.types import FLOATS, TypeRoot
 from maintainer.table.aggregates import Aggregate
 
@@ -129,7 +129,7 @@ class _Plain(_Number):
         self.arrow_type = column.type
         self.type = aggregate.type
         self.dtype = np.dtype(column.type.to_pandas_dtype())
-        super().__init__(groups, self.widened(_fixed(column, self.dtype)), valid_of(column))
+        super().__init__(groups, self.widened(fixed_width(column, self.dtype)), valid_of(column))
 
     def widened(self, values: Values) -> Values:
         return values
@@ -227,7 +227,7 @@ class _Decimal(_Number):
     def __init__(self, groups: int, column: pa.Array, aggregate: Aggregate) -> None:
         self.arrow_type = column.type
         self.precision, self.scale = aggregate.type.precision, aggregate.type.scale
-        super().__init__(groups, self.unscaled(_halves(column)), valid_of(column))
+        super().__init__(groups, self.unscaled(decimal_halves(column)), valid_of(column))
 
     @abstractmethod
     def unscaled(self, words: Int64s) -> Values:
@@ -375,20 +375,6 @@ def _check_divisors(values: Values) -> None:
     zero = np.flatnonzero(values == 0)
     if len(zero):
         raise StepError(int(zero[0]), "cannot take back a factor of 0; fields.<column>.ignore-retract = true leaves the value as it is")
-
-
-def _fixed(column: pa.Array, dtype: np.dtype[Any]) -> Values:
-    """The values of a fixed-width column, whatever they are where it is NULL."""
-    if not len(column):
-        return np.empty(0, dtype)
-    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
-
-
-def _halves(column: pa.Array) -> Int64s:
-    """A row (low half, high half) for each decimal."""
-    if not len(column):
-        return np.empty((0, 2), np.int64)
-    return np.frombuffer(column.buffers()[1], np.int64, 2 * len(column), 16 * column.offset).reshape(-1, 2)
 
 
 def _integers(words: Int64s) -> Values:

@@ -20,7 +20,6 @@ from maintainer.merge.aggregate.records import Folded, Records, StepError
 from maintainer.table.aggregates import Aggregate
 
 _NOMINAL_ENTRIES_LOG2 = 12
-_LARGEST_HLL_LOG2 = 21
 
 
 def fold(aggregate: Aggregate, values: pa.Array, records: Records) -> Folded:
