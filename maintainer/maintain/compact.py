@@ -37,10 +37,9 @@ from maintainer.maintain.unit import Rewrite, Rewriter, UnitOptions, Upgrade, st
 from maintainer.maintain.unmarked import bucket_rules
 from maintainer.merge.candidates import Candidates, SequenceOrder, Source
 from maintainer.merge.engine import merge_function
-from maintainer.merge.order import Keys
 from maintainer.merge.sections import key_range
-from maintainer.merge.stream import EXPANSION, key_batch_rows, merge_runs, scan
-from maintainer.merge.windows import BATCH_ROWS, batch_rows_of
+from maintainer.merge.stream import EXPANSION, held_bytes, key_batch_rows, merge_runs, scan
+from maintainer.merge.windows import BATCH_ROWS, batch_rows_of, keys_of
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, FileRole, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
@@ -48,12 +47,6 @@ from maintainer.model.work import CompactionUnit
 from maintainer.table.merging import MergeEngine, MergeRules
 from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
-
-PAGE_BYTES = 1 << 20
-"""What writers make a page of, as a rule."""
-REMOTE_BYTES = 16 << 20
-"""What is fetched at a time from a remote store, and held, is no more than this."""
-
 
 BATCH_BYTES = 8 << 20
 """Of rows of a file that moves as it is, and of which a changelog is written."""
@@ -211,7 +204,7 @@ class BucketCompaction:
         if not (options.lookup_changelog or self._wants_older_rows(options) or self._tells_inserts(unit, options)):
             with self._lookup(unit, levels, options) as lookup:
                 for batch in self._read(file, self.key_names, key_batch_rows(file, BATCH_ROWS)):
-                    lookup.mark(Keys.of([batch.column(name) for name in self.key_names], self.key_types))
+                    lookup.mark(keys_of(batch, self.key_names, self.key_types, file))
             return
         batch_rows = batch_rows_of(min(BATCH_BYTES, self.memory // 16), EXPANSION * file.file_size / max(file.row_count, 1))
         with self._writers(unit, options) as (_, changelog), self._lookup(unit, levels, options) as lookup:
@@ -221,7 +214,7 @@ class BucketCompaction:
                 if self._tells_inserts(unit, options):
                     changelog.write(inserts(rows))
                     continue
-                keys = Keys.of([batch.column(name) for name in self.key_names], self.key_types)
+                keys = keys_of(batch, self.key_names, self.key_types, file)
                 candidates = Candidates.unique(rows, keys, np.full(len(keys), file.level, dtype=np.int8), self.sequence)
                 changes = lookup.evaluate(candidates, drop_deletes=False).changes
                 if changes is not None:
@@ -293,12 +286,7 @@ class BucketCompaction:
                 self.progress(0)  # may raise to stop the work
                 yield batch
 
-        return Source(file, read, ordered, self._held(file))
-
-    def _held(self, file: DataFileMeta) -> int:
-        """About what a file holds in memory while it is read, beside the batches: a page of every column."""
-        pages = min((len(self.schema.fields) + 2) * PAGE_BYTES, EXPANSION * file.file_size)
-        return pages + (min(REMOTE_BYTES, file.file_size) if self.store.storage.remote else 0)
+        return Source(file, read, ordered, held_bytes(file, len(self._columns), self.store.storage.remote))
 
     def _read(self, file: DataFileMeta, columns: Sequence[str], batch_rows: int, counted: bool = False) -> Iterator[pa.RecordBatch]:
         """The rows of a file without those that its vector deletes, in file order. `counted`: to be rewritten, so without those that have

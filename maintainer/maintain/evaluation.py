@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from maintainer.maintain import changelog
-from maintainer.maintain.changelog import NOTHING, Bools, ChangelogRules, Int8s
+from maintainer.maintain.changelog import NOTHING, Bools, ChangelogRules
 from maintainer.maintain.lookup import Lookup
 from maintainer.merge.candidates import Candidates
 from maintainer.merge.engine import Merged, MergeFunction
@@ -55,7 +55,7 @@ class PlainEvaluation:
         if self.top_level is None:
             return Evaluated(merged.rows(drop_deletes))
         top = _rows_of_level(candidates, self.top_level)
-        touched = (top < 0) | (np.diff(candidates.starts, append=len(candidates.order)) > 1)
+        touched = (top < 0) | (candidates.lengths > 1)
         return Evaluated(merged.rows(drop_deletes), _changes(candidates, merged, top, touched, self.rules))
 
 
@@ -104,14 +104,9 @@ class LookupEvaluation:
 
 def inserts(rows: pa.Table) -> pa.Table:
     """The changelog of a file that nobody knew a row of."""
-    kinds = kinds_of(rows)
+    kinds = rows.column(KIND_FIELD.name).to_numpy()
     none = np.full(len(kinds), NOTHING, dtype=np.int8)
     return changelog.records(rows.slice(0, 0), none, rows, kinds, ChangelogRules())
-
-
-def kinds_of(rows: pa.Table) -> Int8s:
-    found: Int8s = rows.column(KIND_FIELD.name).to_numpy()
-    return found
 
 
 def _changes(candidates: Candidates, merged: Merged, before: Int64s, touched: Bools, rules: ChangelogRules) -> pa.Table:
@@ -122,9 +117,9 @@ def _changes(candidates: Candidates, merged: Merged, before: Int64s, touched: Bo
     before, result = before[groups], result[groups]
     had, has = before >= 0, result >= 0
     before_kinds = np.full(len(groups), NOTHING, dtype=np.int8)
-    before_kinds[had] = kinds_of(candidates.rows)[before[had]]
+    before_kinds[had] = candidates.kinds[before[had]]
     after_kinds = np.full(len(groups), NOTHING, dtype=np.int8)
-    after_kinds[has] = np.asarray(merged.kinds)[result[has]]
+    after_kinds[has] = merged.kinds[result[has]]
     after = merged.take(result[has])
     rows = candidates.rows.select(after.column_names).take(pa.array(before[had]))
     return changelog.records(rows, before_kinds, after, after_kinds, rules)

@@ -26,14 +26,13 @@ from maintainer.merge import order
 from maintainer.merge.matching import match
 from maintainer.merge.order import Int64s, Keys
 from maintainer.merge.stream import EXPANSION, key_batch_rows
-from maintainer.merge.windows import batch_rows_of
+from maintainer.merge.windows import BATCH_ROWS, batch_rows_of, keys_of
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
 
 Comparable = tuple[Any, ...]
 """A key, or its first columns, in the form in which keys compare (`maintainer.merge.order`)."""
 
-BATCH_ROWS = 32 * 1024
 VALUE_BATCH_BYTES = 8 << 20
 """Of rows of which some are hits."""
 WORTH_CACHING = 2
@@ -221,7 +220,7 @@ class _FileBlocks:
     def read(self, blocks: range) -> Iterator[tuple[int, Keys]]:
         walk, meta = self._walk, self._owner.meta
         for first, batch in self._file.batches(walk.key_names, key_batch_rows(meta, BATCH_ROWS), blocks):
-            keys = Keys.of([batch.column(name) for name in walk.key_names], walk.key_types)
+            keys = keys_of(batch, walk.key_names, walk.key_types, meta)
             if not (self._last < keys.at(0) and keys.ascending()):
                 raise CorruptFile(f"a file of level {meta.level} is not in key order", path=meta.file_name)
             self._last = keys.at(len(keys) - 1)

@@ -30,8 +30,7 @@ def unmarked(files: Collection[DataFileMeta], without_vectors: frozenset[int], k
     old = [file for file in files if file.level > 0 and file.schema_id in without_vectors]
     if len({file.level for file in old}) < 2:
         return None
-    furthest: dict[int, DataFileMeta] = {}
-    """Of each level the file before that reaches furthest; the files of a level do not overlap."""
+    furthest: dict[int, DataFileMeta] = {}  # of each level the last file so far, which reaches furthest: files of a level do not overlap
     for file in sorted(old, key=lambda file: key(file)[0]):
         low = key(file)[0]
         for level, other in furthest.items():

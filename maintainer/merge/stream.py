@@ -26,6 +26,10 @@ memory late needs the rest."""
 SHARE_OF_OPEN_FILES = 4
 LEAST_FOR_OPEN_FILES = 64 << 20
 """Files that are open for reading may hold one part in four, or this, which is not of the budget."""
+PAGE_BYTES = 1 << 20
+"""What writers make a page of, as a rule."""
+REMOTE_BYTES = 16 << 20
+"""What is fetched at a time from a remote store, and held, is no more than this."""
 KEY_BATCH_BYTES = 16 << 20
 """Of keys that are read without their rows."""
 LARGEST_BUFFER = 1 << 30
@@ -130,6 +134,12 @@ def scan(source: Source, key_names: Sequence[str], key_types: Sequence[DataType]
         smallest = first if smallest is None else min(smallest, first)
         largest = last if largest is None else max(largest, last)
     return Scan(ordered, smallest, largest)
+
+
+def held_bytes(file: DataFileMeta, columns: int, remote: bool) -> int:
+    """About what a file holds in memory while so many columns of it are read, beside the batches: a page of each."""
+    pages = min(columns * PAGE_BYTES, EXPANSION * file.file_size)
+    return pages + (min(REMOTE_BYTES, file.file_size) if remote else 0)
 
 
 def key_batch_rows(file: DataFileMeta, most: int) -> int:

@@ -30,7 +30,7 @@ from maintainer.maintain.unmarked import bucket_rules
 from maintainer.merge.candidates import Source
 from maintainer.merge.engine import merge_function
 from maintainer.merge.spilling import Spill
-from maintainer.merge.stream import EXPANSION, merge_runs, scan
+from maintainer.merge.stream import held_bytes, merge_runs, scan
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, FileSource
 from maintainer.model.predicate import Predicate, fields_of
@@ -43,9 +43,6 @@ from maintainer.read.rows import BATCH_ROWS, within
 from maintainer.table.merging import MergeRules
 from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
-
-PAGE_BYTES = 1 << 20
-"""What writers make a page of, as a rule; an open file holds one of each column."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +66,7 @@ class MergeReader:
                 rows = self._wanted(rows, constants)
                 if rows.num_rows:
                     yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+                del rows  # or they are held while the next ones are made
 
     def _merged(self, runs: Sequence[Sequence[Source]], rules: MergeRules) -> Iterator[pa.Table]:
         schema, function = self.schema, merge_function(rules, self.schema)
@@ -77,7 +75,10 @@ class MergeReader:
                 merge_runs(runs, self._read, rules, schema.trimmed_primary_keys, schema.key_types, self.budget, self.spill)
             ) as windows:
                 for candidates in windows:
-                    yield function.merge(candidates, lookup=False).rows(drop_deletes=True)
+                    rows = function.merge(candidates, lookup=False).rows(drop_deletes=True)
+                    del candidates
+                    yield rows
+                    del rows
         except MergeError as error:
             raise MergeError(f"{self.store.name}: {error}") from error
 
@@ -109,8 +110,8 @@ class MergeReader:
         return {name: to_arrow_array([value], self.schema.field(name).type)[0] for name, value in zip(names, values, strict=True)}
 
     def _source(self, bucket: BucketState, file: DataFileMeta, deleted: BitMap64 | None) -> Source:
-        pages = min((len(self._read) + 2) * PAGE_BYTES, EXPANSION * file.file_size)
-        source = Source(file, _Rows(self, bucket, file, deleted or BitMap64()).batches, held=pages)
+        held = held_bytes(file, len(self._read), self.store.storage.remote)
+        source = Source(file, _Rows(self, bucket, file, deleted or BitMap64()).batches, held=held)
         if file.level > 0:
             return source
         return replace(source, ordered=scan(source, self.schema.trimmed_primary_keys, self.schema.key_types).ordered)
