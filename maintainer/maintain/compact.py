@@ -38,7 +38,7 @@ from maintainer.maintain.unmarked import bucket_rules
 from maintainer.merge.candidates import Candidates, SequenceOrder, Source
 from maintainer.merge.engine import merge_function
 from maintainer.merge.sections import key_range
-from maintainer.merge.stream import EXPANSION, held_bytes, key_batch_rows, merge_runs, scan
+from maintainer.merge.stream import held_bytes, key_batch_rows, merge_runs, row_width, scan
 from maintainer.merge.windows import BATCH_ROWS, batch_rows_of, keys_of
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, FileRole, FileSource
@@ -206,8 +206,9 @@ class BucketCompaction:
                 for batch in self._read(file, self.key_names, key_batch_rows(file, BATCH_ROWS)):
                     lookup.mark(keys_of(batch, self.key_names, self.key_types, file))
             return
-        batch_rows = batch_rows_of(min(BATCH_BYTES, self.memory // 16), EXPANSION * file.file_size / max(file.row_count, 1))
         with self._writers(unit, options) as (_, changelog), self._lookup(unit, levels, options) as lookup:
+            size = min(BATCH_BYTES, self.memory // 16)
+            batch_rows = batch_rows_of(size, max(row_width([self._source(file)], self._columns, size), lookup.lookup.row_bytes))
             for batch in self._read(file, self._columns, batch_rows):
                 self.progress(0)
                 rows = pa.Table.from_batches([batch])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import Protocol
 
@@ -27,6 +28,7 @@ from maintainer.data.key_cache import KeyCache
 from maintainer.data.reader import DataFile
 from maintainer.maintain.lookup_file import Comparable, LookupFile, Walk
 from maintainer.merge.order import Int64s, Keys
+from maintainer.merge.stream import PROBE_ROWS
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
 
@@ -147,10 +149,16 @@ class Lookup:
         """About what was read of data files so far; what came from the cache does not count."""
         return sum(file.bytes_read for file in self._files)
 
-    @property
+    @cached_property
     def row_bytes(self) -> float:
-        """About what a hit takes in memory, at most."""
-        return max((file.row_bytes for file in self._files), default=0.0) if self._read else 0.0
+        """About what a hit takes in memory, at most; the first rows of the longest file are looked at. Ask before anything is looked up."""
+        longest = max(self._files, key=lambda file: file.meta.row_count, default=None) if self._read else None
+        if longest is None:
+            return 0.0
+        width = longest.probe() if longest.meta.row_count > PROBE_ROWS else 0.0
+        for file in self._files:
+            file.row_bytes = max(file.row_bytes, width)
+        return max(file.row_bytes for file in self._files)
 
     def find(self, keys: Keys, mark: bool = False) -> Hits:
         """The newest live older version of each of these keys that has one; all keys of all calls ascend. `mark`: it is deleted."""

@@ -25,7 +25,8 @@ from maintainer.format import binary_row
 from maintainer.merge import order
 from maintainer.merge.matching import match
 from maintainer.merge.order import Int64s, Keys
-from maintainer.merge.stream import EXPANSION, key_batch_rows
+from maintainer.merge.spilling import width_of
+from maintainer.merge.stream import EXPANSION, PROBE_ROWS, PROBED, key_batch_rows
 from maintainer.merge.windows import BATCH_ROWS, batch_rows_of, keys_of
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
@@ -134,6 +135,12 @@ class LookupFile:
         if self.values is None:
             self.values = _Rows(self, self.walk.columns)
         return self.values.take(positions)
+
+    def probe(self) -> float:
+        """How wide rows are in memory, as far as the first ones tell: texts that repeat take next to nothing in a file."""
+        rows = min(PROBE_ROWS, batch_rows_of(VALUE_BATCH_BYTES, self.row_bytes))
+        found = next(self.opened().batches(self.walk.columns, rows, range(1)), None)
+        return 0.0 if found is None else PROBED * width_of(found[1])
 
     def opened(self) -> DataFile:
         if self.file is None:

@@ -70,7 +70,7 @@ def merge_runs(
     merge = Merge(tuple(columns), tuple(key_names), tuple(key_types), ages(runs), rules)
     buffers = _Buffers(merge, limit, max(LEAST_FOR_OPEN_FILES, budget // SHARE_OF_OPEN_FILES), spill, joined)
     with ExitStack() as files:
-        widths = [max(_width(run, merge.columns, limit // max(len(runs), 1)), joined) for run in runs]
+        widths = [max(row_width(run, merge.columns, limit // max(len(runs), 1)), joined) for run in runs]
         runs = [[replace(source, width=width) for source in run] for run, width in zip(runs, widths, strict=True)]
         if len(runs) > 2:
             sizes = [width * sum(source.file.row_count for source in run) for run, width in zip(runs, widths, strict=True)]
@@ -160,7 +160,7 @@ def _too_many(runs: Sequence[Sequence[Source]], most: int) -> set[int]:
     return chosen
 
 
-def _width(run: Sequence[Source], columns: Sequence[str], share: int) -> float:
+def row_width(run: Sequence[Source], columns: Sequence[str], share: int) -> float:
     """Bytes of a row in memory, as far as can be told. `share`: how many bytes there are for the run; if all of it fits, it matters little."""
     width = max((EXPANSION * source.file.file_size / max(source.file.row_count, 1) for source in run), default=0.0)
     longest = max(run, key=lambda source: source.file.row_count, default=None)

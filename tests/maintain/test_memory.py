@@ -226,3 +226,23 @@ def test_older_rows_that_are_looked_up_stay_within_the_budget(tmp_path: Path) ->
         writer.write(pa.table({"id": ids, "s": pa.nulls(1000, pa.string()), "n": pa.array(range(1000, 2000), pa.int32())}))
     assert peak_of_a_pass(table.store.uri) <= (300 << 20) + BUDGET
     assert sorted(table.scan(columns=["n"]).to_arrow()["n"].to_pylist()) == list(range(1000, 2000))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc: getrusage counts what the parent took, too")
+@pytest.mark.parametrize("options", [{"merge-engine": "partial-update"}, {"changelog-producer": "lookup"}], ids=["merged", "told"])
+def test_older_rows_that_take_next_to_nothing_in_their_file_stay_within_the_budget(options: dict[str, str], tmp_path: Path) -> None:
+    given = {"bucket": "1", "write-only": "true", "deletion-vectors.enabled": "true", **options}
+    fields = [{"name": "id", "type": "INT"}, {"name": "s", "type": "STRING"}, {"name": "n", "type": "INT"}]
+    table = maintainer.create_table(str(tmp_path / "t"), {"fields": fields, "primaryKeys": ["id"], "options": given})
+    numbers, text = np.random.default_rng(1).permutation(8_000), "x" * 25_000
+    for start in range(0, 8_000, 2_000):
+        ids = pa.array(range(start, start + 2_000), pa.int32())
+        with table.writer() as writer:
+            writer.write(pa.table({"id": ids, "s": [text] * 2_000, "n": pa.array(numbers[start : start + 2_000], pa.int32())}))
+    table.maintain(full=True, memory=BUDGET)
+    with table.writer() as writer:
+        ids = pa.array(range(8_000), pa.int32())
+        writer.write(pa.table({"id": ids, "s": pa.nulls(8_000, pa.string()), "n": pa.array([7] * 8_000, pa.int32())}))
+    assert peak_of_a_pass(table.store.uri) <= (300 << 20) + BUDGET
+    assert {file.level for file in table.files()} == {4, 5}
+    assert table.scan(columns=["n"]).to_arrow()["n"].to_pylist() == [7] * 8_000
