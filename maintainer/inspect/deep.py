@@ -72,7 +72,7 @@ def verify_contents(
     except MaintainerError:
         return  # reported already; without the vectors nothing below can be judged
     options = store.options(state.schema)
-    single = options.deletion_vectors_enabled or options.text("merge-engine").lower() == "first-row"
+    single = options.deletion_vectors_enabled or options.hides_level_0
     with naming(store.name):
         check_live_files(files)
     checks = [_FileCheck(store, state, bucket, file, vectors.get(file.file_name), options.deletion_vectors_enabled) for file in files]

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.groups import GroupPlan
+from maintainer.maintain.evaluation import wants_older_rows
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import CHARACTERS
 from maintainer.model.work import CompactionUnit
+from maintainer.table.merging import MergeRules
 from maintainer.table.options import TableOptions
 
 LEAST_MEMORY = 32 << 20
@@ -70,8 +72,7 @@ def _looked_up(schema: TableSchema, options: TableOptions, bucket: BucketState, 
     keys = sum(file.row_count for file in unit.files if file.level == 0)
     if not options.needs_lookup or not keys:
         return 0
-    wants_rows = options.changelog_producer == "lookup" or bool(options.text("sequence.field"))
-    wants_rows |= options.text("merge-engine", "deduplicate").lower() in ("partial-update", "aggregation")
+    wants_rows = wants_older_rows(MergeRules.of(schema), options.changelog_producer == "lookup")
     share = 1.0 if wants_rows else min(1.0, (len(schema.trimmed_primary_keys) + 1) / (len(schema.fields) + 2))
     older = (file for file in bucket.files if file.level > unit.output_level)
     return sum(int(file.file_size * share * min(1.0, keys * _ROW_GROUP / max(file.row_count, 1))) for file in older)

@@ -105,11 +105,7 @@ class Writer:
     def commit(self) -> int | None:
         """Makes everything visible that was written since the last commit; the snapshot's id, or None when there was nothing."""
         self._check_open()
-        try:
-            self._flush()
-        except BaseException:
-            self.abort()
-            raise
+        self._flush()
         if not self._new_files:
             return None
         try:
@@ -134,6 +130,14 @@ class Writer:
             raise UsageError(f"{self._store.name}: this writer was closed; open another one")
 
     def _flush(self) -> None:
+        """Write out what is buffered. What fails aborts the writer: a later commit would lack some of the rows."""
+        try:
+            self._write_buffer()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _write_buffer(self) -> None:
         if not self._buffer:
             return
         table = pa.Table.from_batches(self._buffer).combine_chunks()  # or each `take` would copy all of it

@@ -202,6 +202,25 @@ def test_several_flushes_are_one_snapshot_and_later_ones_win(tmp_path: Path, mon
     assert [(row[0], row[2]) for row in rows_of(store)] == [(0, 1), (1, 2), (2, 2), (3, 3)]
 
 
+def test_a_flush_that_fails_aborts_so_that_no_later_commit_lacks_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "FLUSH_BYTES", 1)
+    store = table(tmp_path)
+    writer = writing(store)
+    writer.write(pa.table({"id": [1]}))
+    before = everything(tmp_path)
+
+    def fail(self: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(writer_module.DataFileWriter, "close", fail)
+    with pytest.raises(StorageError, match="full"):
+        writer.write(pa.table({"id": [2]}))
+    with pytest.raises(UsageError, match="was closed"):
+        writer.commit()
+    assert not store.snapshot_ids()
+    assert everything(tmp_path) < before
+
+
 def test_tables_outside_of_the_scope_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     store = table(tmp_path)
     set_options(store.uri, **{"sequence.snapshot-ordering": "true"})
