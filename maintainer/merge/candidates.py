@@ -240,7 +240,7 @@ def _words(values: pa.Array, data_type: DataType, valid: npt.NDArray[np.bool_]) 
         if isinstance(part, np.ndarray):
             yield part
         else:
-            yield cast(Int64s, pc.rank(part, "ascending", null_placement="at_start", tiebreaker="dense").to_numpy().astype(np.int64))
+            yield cast(Int64s, pc.rank(part, "ascending", tiebreaker="dense").to_numpy().astype(np.int64))
 
 
 def _nested_order(value: Any) -> Any:
