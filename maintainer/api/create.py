@@ -22,7 +22,7 @@ from maintainer.format.data_type import assign_ids, parse_field
 from maintainer.index import definition
 from maintainer.maintain.reclaim.retention import Retention
 from maintainer.model.schema import KEY_PREFIX, SYSTEM_NAMES, TableSchema
-from maintainer.model.types import NESTED, DataField, TypeRoot
+from maintainer.model.types import CHARACTERS, NESTED, DataField, TypeRoot
 from maintainer.table.options import TableOptions
 from maintainer.table.support import check_maintainable
 
@@ -31,6 +31,8 @@ Definition = Mapping[str, Any] | str | os.PathLike[str]
 
 _MEMBERS = ("fields", "primaryKeys", "partitionKeys", "options", "comment", "version", "id", "highestFieldId", "timeMillis")
 """What Java's schema files have; all but the first five are given anew."""
+_FIELDS = "fields."
+_DEFAULT_FUNCTION = "fields.default-aggregate-function"
 _NO_KEYS = NESTED | {TypeRoot.BLOB}
 
 
@@ -76,8 +78,24 @@ def _check_options(schema: TableSchema) -> None:
     mistakes = "; ".join(map(str, options.mistakes()))
     if mistakes:
         raise UsageError(mistakes)
+    _check_columns(schema, options)
     with suppress(Unsupported):  # a table that is never expired is maintained all the same
         Retention.of(options)
+
+
+def _check_columns(schema: TableSchema, options: TableOptions) -> None:
+    """Options that name a column that is not there would be of no effect (Java `SchemaValidation.validateFieldsPrefix`)."""
+    listed = f"the columns are {', '.join(schema.names)}"
+    for key in sorted(options):
+        if key.startswith(_FIELDS) and key != _DEFAULT_FUNCTION:
+            named = key.removeprefix(_FIELDS)
+            if not any(named.startswith((f"{name}.", f"{name},")) for name in schema.names):
+                raise UsageError(f"option {key} = {options[key]!r}: there is no column {named.split('.')[0]!r}; {listed}")
+    kinds = options.rowkind_field
+    if kinds is not None and kinds not in schema.names:
+        raise UsageError(f"option rowkind.field = {kinds!r}: there is no column {kinds!r}; {listed}")
+    if kinds is not None and schema.field(kinds).type.root not in CHARACTERS:
+        raise UsageError(f"option rowkind.field = {kinds!r}: the column must be of a character type, not {schema.field(kinds).type}")
 
 
 def _document(given: Definition) -> Mapping[str, Any]:

@@ -17,9 +17,8 @@ from maintainer.errors import UsageError
 from maintainer.model.row_kind import KINDS, RETRACT_BIT, UPDATE_BEFORE
 from maintainer.model.schema import KIND_FIELD, TableSchema
 from maintainer.model.types import CHARACTERS
+from maintainer.table.merging import MergeEngine
 from maintainer.table.options import TableOptions
-
-_FIRST_ROW = "first-row"
 
 Kinds = npt.NDArray[np.int8]
 
@@ -31,7 +30,7 @@ class RowKinds:
         self._field = options.rowkind_field
         self._ignores_delete = options.ignore_delete
         self._ignores_update_before = options.ignore_update_before
-        self._takes_no_retracts = options.text("merge-engine").lower() == _FIRST_ROW
+        self._takes_no_retracts = _why_no_retracts(options)
         if self._field is not None and schema.field(self._field).type.root not in CHARACTERS:
             raise UsageError(
                 f"option rowkind.field = {self._field}: the column must be of a character type, not {schema.field(self._field).type}"
@@ -63,8 +62,22 @@ class RowKinds:
         if self._ignores_update_before:
             kept &= kinds != UPDATE_BEFORE
         if self._takes_no_retracts and (kinds[kept] & RETRACT_BIT).any():
-            raise UsageError("a first-row table takes no -U and no -D; set ignore-delete = true to drop them")
+            raise UsageError(self._takes_no_retracts)
         return kept
+
+
+def _why_no_retracts(options: TableOptions) -> str:
+    """Why nobody could ever merge -U and -D of this table, so that it would be unreadable with them; empty: they can be merged."""
+    engine = options.text("merge-engine").lower()
+    if engine == MergeEngine.FIRST_ROW:
+        return "a first-row table takes no -U and no -D; set ignore-delete = true to drop them"
+    has_groups = any(key.startswith("fields.") and key.endswith(".sequence-group") for key in options)
+    if engine == MergeEngine.PARTIAL_UPDATE and not has_groups and not options.boolean("partial-update.remove-record-on-delete", False):
+        return (
+            "a partial-update table like this one takes no -U and no -D; set ignore-delete = true to drop them, "
+            "partial-update.remove-record-on-delete = true to delete rows, or sequence groups (fields.<sequence field>.sequence-group)"
+        )
+    return ""
 
 
 def _read(column: pa.Array, name: str) -> Kinds:

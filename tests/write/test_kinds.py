@@ -100,10 +100,9 @@ def test_the_kind_comes_from_a_column_of_the_table(tmp_path: Path) -> None:
         writing(store).delete(pa.table({"id": [1], "op": ["-D"]}))
 
 
-def test_a_column_of_numbers_cannot_say_the_kind(tmp_path: Path) -> None:
-    store = table(tmp_path, "id BIGINT, op INT", **{"rowkind.field": "op"})
+def test_a_column_of_numbers_cannot_say_the_kind() -> None:
     with pytest.raises(UsageError, match=r"rowkind.field = op: the column must be of a character type, not INT"):
-        writing(store)
+        RowKinds(builders.schema({"id": "BIGINT", "op": "INT"}), TableOptions({"rowkind.field": "op"}))
 
 
 def test_updates_that_are_to_be_ignored_get_no_number(tmp_path: Path) -> None:
@@ -126,6 +125,18 @@ def test_first_row_tables_take_no_deletes() -> None:
     with pytest.raises(UsageError, match="set ignore-delete"):
         RowKinds(schema, TableOptions({"merge-engine": "first-row"})).kept(kinds)
     assert RowKinds(schema, TableOptions({"merge-engine": "first-row", "ignore-delete": "true"})).kept(kinds).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "options", [{"ignore-delete": "true"}, {"partial-update.remove-record-on-delete": "true"}, {"fields.s.sequence-group": "v"}], ids=str
+)
+def test_partial_updates_take_deletes_only_if_they_can_be_merged(options: dict[str, str]) -> None:
+    schema = builders.schema({"id": "INT"})
+    kinds = np.array([0, 3], np.int8)
+    with pytest.raises(UsageError, match=r"set ignore-delete .* partial-update.remove-record-on-delete .* sequence groups"):
+        RowKinds(schema, TableOptions({"merge-engine": "partial-update"})).kept(kinds)
+    assert RowKinds(schema, TableOptions({"merge-engine": "partial-update"})).kept(kinds[:1]).all()
+    assert RowKinds(schema, TableOptions({"merge-engine": "partial-update", **options})).kept(kinds)[0]
 
 
 def test_the_input_is_the_changelog(tmp_path: Path) -> None:
