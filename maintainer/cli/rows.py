@@ -40,7 +40,8 @@ def write(
         str | None, typer.Option(metavar="KIND", help="Kind of the rows: +I (default), -U, +U or -D. A column _VALUE_KIND gives each its own.")
     ] = None,
 ) -> None:
-    """Append rows from files, all in one snapshot. A row replaces the one with its key; columns that a file lacks are NULL."""
+    """Append rows from files, all in one snapshot. The table's merge-engine says what a row does to the one with its key; columns that a file
+    lacks are NULL."""
     from maintainer.api.row_files import read_rows
     from maintainer.errors import UsageError
     from maintainer.model.report import VERSION
@@ -116,8 +117,8 @@ def query(
             return "Nothing was written to this table yet."
         hidden = now.rows - now.visible_rows
         travels = snapshot is not None or tag is not None or as_of is not None
-        return (
-            "" if travels or not hidden else f"{hidden:,} rows in level 0 become visible when they are compacted; `maintainer once` does that."
-        )
+        if travels or not hidden:
+            return ""
+        return f"{hidden:,} row{'s' if hidden > 1 else ''} in level 0 will be visible when compacted; `maintainer once` does that."
 
     call.output.rows([field.name for field in fields], rows, limit is not None, why_none)

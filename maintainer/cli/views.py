@@ -315,7 +315,9 @@ def _created(document: Document, console: Console) -> None:
 
 def _written(document: Document, console: Console) -> None:
     if document["snapshot"] is None:
-        say(console, f"No rows, so no snapshot of {document['table']}.")
+        dropped = count(document["rows"], "row")
+        why = f"All of {dropped} dropped (ignore-delete, ignore-update-before)" if document["rows"] else "No rows"
+        say(console, f"{why}, so no snapshot of {document['table']}.")
         return
     done = f"Appended deletes of {count(document['rows'], 'key')}" if document["deleted"] else f"Wrote {count(document['rows'], 'row')}"
     say(console, f"{done}; snapshot {document['snapshot']} of {document['table']}.")

@@ -138,7 +138,7 @@ def _validate_sorted(schema: TableSchema, lists: Mapping[FamilyName, tuple[str, 
     who = "Primary-key BTree, Bitmap, Multivalue, and FM indexes"
     options = schema.options
     if not is_true(options, "deletion-vectors.enabled"):
-        raise UsageError(f"{who} require deletion-vectors.enabled = true.")
+        raise UsageError(f"{who} require deletion-vectors.enabled = true. Set it, or leave out pk-*.index.columns.")
     if not schema.primary_keys:
         raise UsageError(f"{who} require a primary-key table.")
     _require_bucket(options, who, "require")

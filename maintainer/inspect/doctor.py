@@ -158,7 +158,7 @@ def _of_options(schema: TableSchema, options: TableOptions, is_defined: bool | N
             "a query or compaction that takes longer loses the files that it reads",
             "keep snapshots for at least ten minutes",
         )
-    if is_defined is False and schema.primary_keys:
+    if is_defined is False and schema.primary_keys and options.deletion_vectors_enabled:
         yield Finding(
             INFO,
             "no index",

@@ -136,7 +136,7 @@ class _Planner:
         elif not use_index or not options.boolean("global-index.enabled", True):
             self._no_index = "indexes are switched off"
         elif not self._hides_level_0:
-            self._no_index = "only tables whose files are not merged have indexes"
+            self._no_index = "tables that are merged while they are read have no index"
         else:
             wanted = fields_of(predicate)
             found = [each for each in definitions(state.schema) if each.family in SORTED and each.column in wanted]

@@ -23,7 +23,7 @@ def table(tmp_path: Path) -> Path:
 def test_a_query_without_rows_says_why(table: Path) -> None:
     assert "Nothing was written to this table yet" in run("query", table).stdout
     append_rows(table, 3)
-    assert "3 rows in level 0 become visible when they are compacted; `maintainer once` does that" in run("query", table).stdout
+    assert "3 rows in level 0 will be visible when compacted; `maintainer once` does that" in run("query", table).stdout
     assert run("query", table, "--json").stdout == ""
     run("once", table)
     assert run("query", table, "--where", "id = 77").stdout == "No rows.\n"
