@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -54,9 +55,11 @@ class Walk:
     place: str
 
     def identity(self, meta: DataFileMeta) -> str:
-        """By which the cache knows the keys of a file: what they are and what they compare like."""
+        """By which the cache knows the keys of a file: what they are and what they compare like. A name alone is none: a table that was
+        dropped and made again from a copy of other files may have the same names."""
         key = ", ".join(f"{name} {data_type}" for name, data_type in zip(self.key_names, self.key_types, strict=True))
-        return f"{self.place}/{meta.file_name} {meta.file_size} bytes {meta.row_count} rows ({key})"
+        made = f"{meta.creation_time} {meta.min_sequence_number}-{meta.max_sequence_number} {crc32(meta.min_key + meta.max_key)}"
+        return f"{self.place}/{meta.file_name} {meta.file_size} bytes {meta.row_count} rows {made} ({key})"
 
 
 class _Blocks(Protocol):

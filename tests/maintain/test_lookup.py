@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -282,6 +283,22 @@ def test_a_lookup_that_fails_keeps_nothing(tmp_path: Path) -> None:
         lookup.find(bucket.keys([(5,)]))
         raise KeyboardInterrupt
     assert cache.used == 0
+
+
+def test_keys_in_the_cache_are_of_the_very_file(tmp_path: Path) -> None:
+    """Not of one that had the same name, size and number of rows in the same place: the table was dropped, and is another one now."""
+    bucket = Bucket(tmp_path, KEY_COLUMNS["int"])
+    cache = KeyCache(str(tmp_path / "cache"))
+    (old,), *others = (bucket.file([(number + step,) for number in range(0, 1000, 10)], 5) for step in range(10))
+    step, new = next((step, meta) for step, (meta,) in enumerate(others, 1) if meta.file_size == old.file_size)
+    path = bucket.layout.data_file_path(EMPTY_ROW, 0, old)
+    with bucket.lookup([[old]], DeletionVectors(), (), None, cache) as lookup:
+        assert len(lookup.find(bucket.keys([(500,), (500 + step,)]))) == 1
+    bucket.storage.delete(path)
+    bucket.storage.write(path, bucket.storage.read(bucket.layout.data_file_path(EMPTY_ROW, 0, new)))
+    again = replace(new, file_name=old.file_name)
+    with bucket.lookup([[again]], DeletionVectors(), (), None, cache) as lookup:
+        assert lookup.find(bucket.keys([(500,), (500 + step,)])).indices.tolist() == [1]
 
 
 def test_damage_of_the_cache_in_the_middle_of_a_walk_goes_back_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
