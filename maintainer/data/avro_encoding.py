@@ -149,8 +149,9 @@ def _decimals(array: pa.Array, there: Mask | None) -> Digits:
     digits = np.frombuffer(array.buffers()[1], np.uint8, 16 * rows, 16 * array.offset).reshape(rows, 16)[:, ::-1]
     signs = (digits[:, :1] >> 7) * np.uint8(0xFF)
     plain = digits ^ signs
-    if array.null_count:  # what lies under a NULL is anything
-        plain = np.where(_valid(array)[:, None], plain, 0)  # type: ignore[index]
+    valid = _valid(array)
+    if valid is not None:  # what lies under a NULL is anything
+        plain = np.where(valid[:, None], plain, 0)
     full = plain != 0
     first = np.where(full.any(axis=1), full.argmax(axis=1), 15)
     lengths = 16 - first + (plain[np.arange(rows), first] >> 7)

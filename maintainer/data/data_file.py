@@ -260,7 +260,9 @@ class DataFile(ABC):
         try:
             yield
         except CorruptFile as error:
-            raise (error if error.path else CorruptFile(f"{about}{error.reason}", path=self.path)) from error
+            if error.path:
+                raise
+            raise CorruptFile(f"{about}{error.reason}", path=self.path, offset=error.offset) from error
         except Unsupported as error:
             text = str(error)
             if text.startswith(self.path):

@@ -1,4 +1,4 @@
-"""What a Parquet file may hold for a type, brought to the type's own Arrow form (spec 02 §3.4).
+"""What a data file may hold for a type, brought to the type's own Arrow form (spec 02 §3.4; most of it occurs in Parquet files only).
 
 Java, pypaimon, pypaimon-rust and older versions of each write the same values in different physical forms, and Arrow adds its own when a
 file carries an Arrow schema. What is accepted, besides the form that we write:

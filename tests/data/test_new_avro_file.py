@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from maintainer.data.avro_encoding import encode
 from maintainer.data.values import from_arrow, to_arrow_array
-from maintainer.errors import Unsupported
+from maintainer.errors import CorruptFile, Unsupported
 from maintainer.format import avro, avro_record, data_formats
 from maintainer.model.types import DataField, DataType
 from maintainer.storage.storage import Storage
@@ -124,6 +124,19 @@ def test_containers_are_those_of_the_specification(storage: Storage, tmp_path: P
     blocks = [len(block) for _, _, block in avro._blocks(data, container, "file")]
     assert container.codec == "zstandard"
     assert all(50_000 < size < 70_000 for size in blocks[:-1])
+
+
+def test_a_damaged_block_is_an_error_with_file_and_offset(storage: Storage, tmp_path: Path) -> None:
+    schema = builders.schema({"id": "INT"})
+    (meta,) = write_rows(storage, schema, kv_table(schema, {"id": range(10)}), options=AVRO)
+    path = tmp_path / "bucket-0" / meta.file_name
+    data = bytearray(path.read_bytes())
+    block = avro.read_header(bytes(data), "file").blocks
+    data[-1] ^= 1  # of the sync marker
+    path.write_bytes(data)
+    with open_file(storage, meta, schema) as file, pytest.raises(CorruptFile, match="sync marker") as raised:
+        file.read(["id"])
+    assert (raised.value.offset, raised.value.path) == (block, str(path))
 
 
 @pytest.mark.parametrize(
