@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from maintainer.errors import UsageError
 from maintainer.model.row_kind import KINDS, RETRACT_BIT, UPDATE_BEFORE
-from maintainer.model.schema import KIND_FIELD, TableSchema
+from maintainer.model.schema import KIND_FIELD
 from maintainer.model.types import CHARACTERS
-from maintainer.table.merging import MergeEngine
+from maintainer.table.merging import MergeEngine, MergeRules
 from maintainer.table.options import TableOptions
 
 Kinds = npt.NDArray[np.int8]
@@ -26,11 +26,12 @@ Kinds = npt.NDArray[np.int8]
 class RowKinds:
     """How one table's rows get their kinds, and which of them are dropped."""
 
-    def __init__(self, schema: TableSchema, options: TableOptions) -> None:
+    def __init__(self, rules: MergeRules) -> None:
+        schema, options = rules.schema, TableOptions.of(rules.schema)
         self._field = options.rowkind_field
         self._ignores_delete = options.ignore_delete
         self._ignores_update_before = options.ignore_update_before
-        self._takes_no_retracts = _why_no_retracts(options)
+        self._takes_no_retracts = _why_no_retracts(rules)
         if self._field is not None and schema.field(self._field).type.root not in CHARACTERS:
             raise UsageError(
                 f"option rowkind.field = {self._field}: the column must be of a character type, not {schema.field(self._field).type}"
@@ -66,13 +67,11 @@ class RowKinds:
         return kept
 
 
-def _why_no_retracts(options: TableOptions) -> str:
+def _why_no_retracts(rules: MergeRules) -> str:
     """Why nobody could ever merge -U and -D of this table, so that it would be unreadable with them; empty: they can be merged."""
-    engine = options.text("merge-engine").lower()
-    if engine == MergeEngine.FIRST_ROW:
+    if rules.engine is MergeEngine.FIRST_ROW:
         return "a first-row table takes no -U and no -D; set ignore-delete = true to drop them"
-    has_groups = any(key.startswith("fields.") and key.endswith(".sequence-group") for key in options)
-    if engine == MergeEngine.PARTIAL_UPDATE and not has_groups and not options.boolean("partial-update.remove-record-on-delete", False):
+    if rules.engine is MergeEngine.PARTIAL_UPDATE and not (rules.groups or rules.remove_record_on_delete):
         return (
             "a partial-update table like this one takes no -U and no -D; set ignore-delete = true to drop them, "
             "partial-update.remove-record-on-delete = true to delete rows, or sequence groups (fields.<sequence field>.sequence-group)"

@@ -60,7 +60,7 @@ class Writer:
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
         self._rules = MergeRules.of(self._schema)
-        self._kinds = RowKinds(self._schema, self._options)
+        self._kinds = RowKinds(self._rules)
         self._keys_are_enough = self._rules.engine in (MergeEngine.DEDUPLICATE, MergeEngine.FIRST_ROW)
         self._writes_changelog = self._options.changelog_producer == "input"
         self._new_files: dict[BucketKey, list[DataFileMeta]] = {}

@@ -17,7 +17,6 @@ from maintainer.errors import UsageError
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.snapshot import CommitKind
 from maintainer.table.merging import MergeRules
-from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
 from maintainer.write import writer as writer_module
 from maintainer.write.flush import Flush
@@ -100,9 +99,13 @@ def test_the_kind_comes_from_a_column_of_the_table(tmp_path: Path) -> None:
         writing(store).delete(pa.table({"id": [1], "op": ["-D"]}))
 
 
+def row_kinds(options: dict[str, str]) -> RowKinds:
+    return RowKinds(MergeRules.of(builders.schema({"id": "INT", "s": "INT", "v": "INT", "op": "INT"}, options=options)))
+
+
 def test_a_column_of_numbers_cannot_say_the_kind() -> None:
     with pytest.raises(UsageError, match=r"rowkind.field = op: the column must be of a character type, not INT"):
-        RowKinds(builders.schema({"id": "BIGINT", "op": "INT"}), TableOptions({"rowkind.field": "op"}))
+        row_kinds({"rowkind.field": "op"})
 
 
 def test_updates_that_are_to_be_ignored_get_no_number(tmp_path: Path) -> None:
@@ -114,29 +117,26 @@ def test_updates_that_are_to_be_ignored_get_no_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["ignore-delete", "first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete"])
 def test_deletes_that_are_to_be_ignored(key: str) -> None:
-    schema = builders.schema({"id": "INT"})
-    kept = RowKinds(schema, TableOptions({key: "true"})).kept(np.array([0, 1, 2, 3], np.int8))
+    kept = row_kinds({key: "true"}).kept(np.array([0, 1, 2, 3], np.int8))
     assert kept.tolist() == [True, False, True, False]
 
 
 def test_first_row_tables_take_no_deletes() -> None:
-    schema = builders.schema({"id": "INT"})
     kinds = np.array([0, 3], np.int8)
     with pytest.raises(UsageError, match="set ignore-delete"):
-        RowKinds(schema, TableOptions({"merge-engine": "first-row"})).kept(kinds)
-    assert RowKinds(schema, TableOptions({"merge-engine": "first-row", "ignore-delete": "true"})).kept(kinds).tolist() == [True, False]
+        row_kinds({"merge-engine": "first-row"}).kept(kinds)
+    assert row_kinds({"merge-engine": "first-row", "ignore-delete": "true"}).kept(kinds).tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
     "options", [{"ignore-delete": "true"}, {"partial-update.remove-record-on-delete": "true"}, {"fields.s.sequence-group": "v"}], ids=str
 )
 def test_partial_updates_take_deletes_only_if_they_can_be_merged(options: dict[str, str]) -> None:
-    schema = builders.schema({"id": "INT"})
     kinds = np.array([0, 3], np.int8)
     with pytest.raises(UsageError, match=r"set ignore-delete .* partial-update.remove-record-on-delete .* sequence groups"):
-        RowKinds(schema, TableOptions({"merge-engine": "partial-update"})).kept(kinds)
-    assert RowKinds(schema, TableOptions({"merge-engine": "partial-update"})).kept(kinds[:1]).all()
-    assert RowKinds(schema, TableOptions({"merge-engine": "partial-update", **options})).kept(kinds)[0]
+        row_kinds({"merge-engine": "partial-update"}).kept(kinds)
+    assert row_kinds({"merge-engine": "partial-update"}).kept(kinds[:1]).all()
+    assert row_kinds({"merge-engine": "partial-update", **options}).kept(kinds)[0]
 
 
 def test_the_input_is_the_changelog(tmp_path: Path) -> None:
