@@ -29,7 +29,7 @@ from maintainer.index.groups import Sources
 from maintainer.maintain.execute import Progress
 from maintainer.maintain.plan import PlanRequest, plan_table
 from maintainer.maintain.record_expiry import expire_files
-from maintainer.maintain.unmarked import schemas_without_vectors
+from maintainer.maintain.unmarked import schemas_without_lookup, schemas_without_vectors
 from maintainer.model.files import BucketKey
 from maintainer.model.schema import TableSchema
 from maintainer.model.work import PickMemory, Plan
@@ -311,4 +311,5 @@ def _with_state(request: PlanRequest, store: TableStore, schema: TableSchema, st
         expired=expire_files(schema, () if state is None else state.files(), store.schema, now // 1000),
         rewrite_append=request.rewrite_append and TableOptions.of(schema).rewrite_append,
         without_vectors=schemas_without_vectors(schemas),
+        without_lookup=schemas_without_lookup(schemas),
     )

@@ -41,7 +41,7 @@ from maintainer.maintain.pick import (
 )
 from maintainer.maintain.rebuild import group_plans
 from maintainer.maintain.unit import Rewrite, Upgrade, steps
-from maintainer.maintain.unmarked import HEAL, unmarked
+from maintainer.maintain.unmarked import HEAL, unmarked, unmerged
 from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
@@ -62,8 +62,8 @@ class PlanRequest:
     build failed in this process; they are not planned on their own again.
 
     `patient`: whoever asks comes again and hands in the `memories` that the plan before left. `by_commits`: `full-compaction.delta-commits` is
-    heeded. `without_vectors` are the ids of schemas of live files under which there were no deletion vectors, though there are now, and
-    `expired` the names of files with records that are to be dropped for their age.
+    heeded. `without_vectors` are the ids of schemas of live files under which there were no deletion vectors, though there are now,
+    `without_lookup` those under which nothing was looked up, and `expired` the names of files with records to be dropped for their age.
     """
 
     full: bool = False
@@ -80,6 +80,7 @@ class PlanRequest:
     by_commits: bool = True
     memories: Mapping[BucketKey, PickMemory] = field(default_factory=dict)
     without_vectors: frozenset[int] = frozenset()
+    without_lookup: frozenset[int] = frozenset()
     expired: frozenset[str] = frozenset()
 
 
@@ -204,14 +205,16 @@ class _Planner:
         return "no file is to be compacted" + (", and every index group is current" if self.definitions else "")
 
     def _is_held(self, bucket: BucketState) -> bool:
-        """Whether the bucket waits for a full compaction that somebody asks for: levels of it were made without deletion vectors."""
-        if not (self.request.without_vectors and self.table_options.deletion_vectors_enabled):
-            return False
-        pair = unmarked(bucket.files, self.request.without_vectors, self.key)
+        """Whether the bucket waits for a full compaction that somebody asks for: levels of it were made without deletion vectors,
+        or without a look at older versions."""
+        if self.table_options.deletion_vectors_enabled:
+            since, pair = "deletion-vectors.enabled was set", unmarked(bucket.files, self.request.without_vectors, self.key)
+        else:
+            since, pair = "the table looked older versions up", unmerged(bucket.files, self.request.without_lookup, self.schema)
         if pair is None:
             return False
         levels = " and ".join(f"{file.file_name} (level {file.level})" for file in pair)
-        self.held[bucket.key] = f"{levels} overlap, and were made before deletion-vectors.enabled was set: {HEAL}"
+        self.held[bucket.key] = f"{levels} overlap, and were made before {since}: {HEAL}"
         return True
 
     def _pick(self, bucket: BucketState, levels: Levels, full: bool) -> tuple[CompactionUnit | None, str, PickMemory]:

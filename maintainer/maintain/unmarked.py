@@ -14,7 +14,7 @@ from dataclasses import replace
 from maintainer.merge.sections import KeyRange, key_range
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
-from maintainer.table.merging import MergeRules
+from maintainer.table.merging import MergeEngine, MergeRules
 from maintainer.table.options import TableOptions
 
 HEAL = "compact it in full once (maintainer compact TABLE --full)"
@@ -23,6 +23,11 @@ HEAL = "compact it in full once (maintainer compact TABLE --full)"
 def schemas_without_vectors(schemas: Iterable[TableSchema]) -> frozenset[int]:
     """The ids of those schemas under which compactions marked nothing."""
     return frozenset(schema.id for schema in schemas if not TableOptions.of(schema).deletion_vectors_enabled)
+
+
+def schemas_without_lookup(schemas: Iterable[TableSchema]) -> frozenset[int]:
+    """The ids of those schemas under which nobody looked for older versions of a key above the level that was written."""
+    return frozenset(schema.id for schema in schemas if not TableOptions.of(schema).needs_lookup)
 
 
 def unmarked(files: Collection[DataFileMeta], without_vectors: frozenset[int], key: KeyRange) -> tuple[DataFileMeta, DataFileMeta] | None:
@@ -45,11 +50,26 @@ def bucket_rules(schema: TableSchema, files: Collection[DataFileMeta], schema_of
 
     Where versions are looked up, a record above level 0 contains those of its key in higher levels. Levels that were made when nothing was
     looked up do not contain one another: each of their records counts. What was made later either contains such a record, which is marked
-    dead then, or has nothing to do with it.
+    dead then, or has nothing to do with it. Without deletion vectors nobody can tell, so that this is for buckets of which nothing was made
+    later (`unmerged` keeps them so until they are compacted in full).
     """
     rules = MergeRules.of(schema)
-    if not (rules.needs_lookup and TableOptions.of(schema).deletion_vectors_enabled):
+    if not rules.needs_lookup:
         return rules
-    ids = {file.schema_id for file in files if file.level > 0} - {schema.id}
-    without_lookup = frozenset(id_ for id_ in ids if not TableOptions.of(schema_of(id_)).needs_lookup)
+    schemas = [schema_of(id_) for id_ in {file.schema_id for file in files if file.level > 0} - {schema.id}]
+    without_lookup = schemas_without_lookup(schemas)
+    if not TableOptions.of(schema).deletion_vectors_enabled and any(file.level > 0 and file.schema_id not in without_lookup for file in files):
+        return rules
     return rules if unmarked(files, without_lookup, key_range(schema.key_types)) is None else replace(rules, needs_lookup=False)
+
+
+def unmerged(files: Collection[DataFileMeta], without_lookup: frozenset[int], schema: TableSchema) -> tuple[DataFileMeta, DataFileMeta] | None:
+    """Two files of a table that looks up without deletion vectors, which were made before it did, and may hold records of the same keys, all of
+    which count; no file above level 0 was made later. What a compaction of some levels makes of one of them would stand for both, and the
+    other one would be lost."""
+    rules = MergeRules.of(schema)
+    newest_wins = rules.engine is MergeEngine.DEDUPLICATE and not rules.sequence_fields and not rules.ignore_delete
+    without_lookup -= {schema.id}
+    if not rules.needs_lookup or newest_wins or any(file.level > 0 and file.schema_id not in without_lookup for file in files):
+        return None
+    return unmarked(files, without_lookup, key_range(schema.key_types))
