@@ -34,7 +34,7 @@ from maintainer.maintain.lookup import DeletionVectors, Lookup
 from maintainer.maintain.pick import Levels, restore
 from maintainer.maintain.record_expiry import AliveRows, RecordExpiry
 from maintainer.maintain.unit import Rewrite, Rewriter, UnitOptions, Upgrade, steps
-from maintainer.maintain.unmarked import bucket_rules
+from maintainer.maintain.unmarked import bucket_rules, schemas_without_vectors
 from maintainer.merge.candidates import Candidates, SequenceOrder, Source
 from maintainer.merge.engine import merge_function
 from maintainer.merge.sections import key_range
@@ -52,7 +52,13 @@ BATCH_BYTES = 8 << 20
 """Of rows of a file that moves as it is, and of which a changelog is written."""
 
 
-def unit_options(schema: TableSchema, levels: Levels, rewrite_append: bool, expire_files: frozenset[str] = frozenset()) -> UnitOptions:
+def unit_options(
+    schema: TableSchema,
+    levels: Levels,
+    rewrite_append: bool,
+    expire_files: frozenset[str] = frozenset(),
+    without_vectors: frozenset[int] = frozenset(),
+) -> UnitOptions:
     """What the steps of a unit depend on, for a table with this schema."""
     options, rules = TableOptions.of(schema), MergeRules.of(schema)
     producer = options.changelog_producer
@@ -72,6 +78,7 @@ def unit_options(schema: TableSchema, levels: Levels, rewrite_append: bool, expi
         rewrite_append=rewrite_append,
         force_rewrite_all_files=options.force_rewrite_all_files,
         expire_files=expire_files,
+        without_vectors=without_vectors if options.deletion_vectors_enabled else frozenset(),
     )
 
 
@@ -134,7 +141,8 @@ class BucketCompaction:
         if not 0 <= unit.output_level <= levels.max_level:
             raise UsageError(f"there is no level {unit.output_level} to compact into; the highest is {levels.max_level}")
         expired = frozenset() if self.alive is None else self.alive.expire_files(unit.files, self.store.schema)
-        options = unit_options(self.schema, levels, self.rewrite_append, expired)
+        without_vectors = schemas_without_vectors(map(self.store.schema, {file.schema_id for file in unit.files} - {self.schema.id}))
+        options = unit_options(self.schema, levels, self.rewrite_append, expired, without_vectors)
         disordered = self._disordered(unit.files)
         try:
             for step in steps(unit, key_range(self.key_types), options, disordered):
@@ -209,7 +217,7 @@ class BucketCompaction:
         with self._writers(unit, options) as (_, changelog), self._lookup(unit, levels, options) as lookup:
             size = min(BATCH_BYTES, self.memory // 16)
             batch_rows = batch_rows_of(size, max(row_width([self._source(file)], self._columns, size), lookup.lookup.row_bytes))
-            for batch in self._read(file, self._columns, batch_rows):
+            for batch in self._read(file, self._columns, batch_rows, counted=True):
                 self.progress(0)
                 rows = pa.Table.from_batches([batch])
                 if self._tells_inserts(unit, options):
@@ -283,18 +291,20 @@ class BucketCompaction:
 
     def _source(self, file: DataFileMeta, ordered: bool = True, counted: bool = False) -> Source:
         def read(columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-            for batch in self._read(file, columns, batch_rows, counted):
+            for batch in self._read(file, columns, batch_rows, counted, rewritten=counted):
                 self.progress(0)  # may raise to stop the work
                 yield batch
 
         return Source(file, read, ordered, held_bytes(file, len(self._columns), self.store.storage.remote))
 
-    def _read(self, file: DataFileMeta, columns: Sequence[str], batch_rows: int, counted: bool = False) -> Iterator[pa.RecordBatch]:
-        """The rows of a file without those that its vector deletes, in file order. `counted`: to be rewritten, so without those that have
-        expired, and counted as their share of its bytes, so that work on a large file is seen to go on."""
+    def _read(
+        self, file: DataFileMeta, columns: Sequence[str], batch_rows: int, counted: bool = False, rewritten: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a file without those that its vector deletes, in file order; to be `rewritten`, without those that have expired, too.
+        They are `counted` as their share of its bytes, so that work on a large file is seen to go on."""
         vector = self.deletions.of(file.file_name)
         left = file.file_size
-        alive = self.alive if self.alive is not None and counted else None
+        alive = self.alive if self.alive is not None and rewritten else None
         with self.open(file) as opened:
             for first, physical in opened.batches(columns, batch_rows):
                 batch = physical if vector is None else _alive(physical, first, vector)

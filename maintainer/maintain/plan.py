@@ -285,7 +285,7 @@ class _Planner:
                 return f"{runs} of like sizes ({Rule.RATIO.value})"
 
     def _plan_compaction(self, bucket: BucketState, levels: Levels, full: bool) -> Work | None:
-        options = unit_options(self.schema, levels, self.rewrite_append, self.request.expired)
+        options = unit_options(self.schema, levels, self.rewrite_append, self.request.expired, self.request.without_vectors)
         unit, reason, memory = self._pick(bucket, levels, full)
         taken = () if unit is None else unit.files
         where_they_are = [file for file in append_files(bucket.files) if file not in taken] if self.rewrite_append else []
@@ -311,6 +311,7 @@ class _Planner:
         expected = _expected(bucket, unit, rewritten, moved, elsewhere)
         rebuilds, index = self._expected_rebuilds(expected)
         merged = [*rewritten, *elsewhere]
+        told = [step.file for step in planned if isinstance(step, Upgrade) and options.reads(step)]
         return Work(
             kind=kind,
             bucket=bucket,
@@ -322,7 +323,7 @@ class _Planner:
             clock=self.clock,
             memory=memory if self.remembers else PickMemory(),
             rebuilds=rebuilds,
-            estimated_bytes=sum(file.file_size for file in merged),
+            estimated_bytes=sum(file.file_size for file in (*merged, *told)),
             estimated_memory=max(merging_memory(self.schema, self.table_options, bucket, unit, merged), index),
         )
 

@@ -84,7 +84,9 @@ class UnitOptions:
     remains (deduplicate without a sequence field), but with `ignore_delete` the last one that is no delete. `lookup_changelog`: a compaction of
     level 0 writes the changelog. `vector_index`: the table has an index of the family that takes no other files than those of a compaction.
     `file_format`, and `file_formats` of levels that have another. `rewrite_append`: files that another program's flush wrote are rewritten, as
-    no index may cover them where they are (decision 5). `expire_files` are, by name, those with expired records.
+    no index may cover them where they are (decision 5). `expire_files` are, by name, those with expired records. `without_vectors` are
+    the ids of schemas under which there were no deletion vectors, though there are now: a file of such a schema that moved above older rows
+    would be taken for one that marked none of them dead (`maintainer.maintain.unmarked`), so it is rewritten.
     """
 
     max_level: int
@@ -101,11 +103,18 @@ class UnitOptions:
     rewrite_append: bool = False
     force_rewrite_all_files: bool = False
     expire_files: frozenset[str] = frozenset()
+    without_vectors: frozenset[int] = frozenset()
 
     def drops_deletes(self, output_level: int) -> bool:
         """Whether a rewrite leaves out deleted keys (spec 04 §4.1). With deletion vectors there is nothing left for a delete to hide, as the
         older version was marked."""
         return output_level != 0 and (output_level >= self.highest_level or self.deletion_vectors)
+
+    def reads(self, step: Step) -> bool:
+        """Whether all columns of the files of a step are read: to be rewritten, or for the changelog of a file that moves as it is."""
+        if isinstance(step, Upgrade):
+            return step.evaluate and (self.lookup_changelog or self.rewriter is Rewriter.FULL_CHANGELOG)
+        return isinstance(step, Rewrite)
 
     def format_of(self, level: int) -> str:
         return self.file_formats.get(level, self.file_format)
@@ -174,6 +183,7 @@ def _lookup_upgrade(file: DataFileMeta, output_level: int, options: UnitOptions)
         or options.format_of(file.level) != options.format_of(output_level)
         or ((options.deletion_vectors or options.ignore_delete) and file.may_hold_deletes)
         or not (output_level == options.max_level or options.last_wins)
+        or (output_level != options.max_level and file.schema_id in options.without_vectors)
     ):
         return _rewrite_alone(file, options.deletion_vectors)
     has_older = options.deletion_vectors and output_level != options.max_level

@@ -67,6 +67,23 @@ def test_it_is_held_until_it_is_compacted_in_full(table: SmallTable) -> None:
     table.check()
 
 
+@pytest.mark.parametrize("options", ENGINES.values(), ids=ENGINES)
+def test_level_0_files_of_before_are_compacted_as_ever(options: Mapping[str, str], tmp_path: Path) -> None:
+    """They mark what they replace when they are compacted, so the bucket does not have to wait for a full compaction."""
+    table = SmallTable(tmp_path / "db.db", **{"deletion-vectors.enabled": "false"}, **options)
+    table.write({key: key for key in range(200)})
+    table.maintain(full=True)
+    table.write({key: -key for key in range(0, 200, 50)})
+    set_options(table.path, **{"deletion-vectors.enabled": "true"})
+    assert table.maintain().outcome == "committed"
+    assert [level for level, _, _ in table.files()] == [4, 5]
+    assert documented("plan", table.path)["held"] == []
+    table.check()
+    table.write({1: 1})
+    assert table.maintain().outcome == "committed"
+    table.check()
+
+
 def documented(*words: str) -> Any:
     done = run(*words, "--json")
     assert done.exit_code == 0, done.stderr

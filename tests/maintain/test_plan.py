@@ -79,6 +79,10 @@ class TestKinds:
         work = only(plan(bucket(level_0("a", 1, 2), base())))
         assert (work.kind, work.estimated_bytes) == (WorkKind.UPGRADE, 0)
 
+    def test_the_changelog_of_a_file_that_is_only_moved_is_read_from_it(self) -> None:
+        work = only(plan(bucket(level_0("a", 1, 2)), options={"bucket": "1", "changelog-producer": "lookup"}))
+        assert (work.kind, work.estimated_bytes) == (WorkKind.UPGRADE, 1000)
+
     def test_with_definitions_it_is_rewritten(self) -> None:
         work = only(plan(bucket(level_0("a", 1, 2)), options=INDEXED))
         assert work.kind is WorkKind.COMPACT
@@ -340,6 +344,11 @@ class TestSwitchedOn:
         found = plan(bucket(level_0("a", 1), base("low", 4), base()), healed, request=self.OLD)
         assert [work.bucket.bucket for work in found.work] == [1]
         assert [key.bucket for key in found.held] == [0]
+
+    def test_a_file_of_before_is_not_moved_above_others_where_it_would_be_taken_for_one_that_marked_nothing(self) -> None:
+        state = bucket(level_0("a", 1), base())
+        assert only(plan(state, request=self.OLD)).kind is WorkKind.COMPACT
+        assert only(plan(state, request=PlanRequest(without_vectors=frozenset({7})))).kind is WorkKind.UPGRADE
 
     def test_a_table_without_deletion_vectors_merges_anyway(self) -> None:
         state = bucket(*(level_0(f"a{number}", 1, size=100_000) for number in range(5)), base("low", 4), base())
