@@ -316,7 +316,7 @@ def _created(document: Document, console: Console) -> None:
 def _written(document: Document, console: Console) -> None:
     if document["snapshot"] is None:
         dropped = count(document["rows"], "row")
-        why = f"All of {dropped} dropped (ignore-delete, ignore-update-before)" if document["rows"] else "No rows"
+        why = f"{dropped} dropped (ignore-delete or ignore-update-before)" if document["rows"] else "No rows"
         say(console, f"{why}, so no snapshot of {document['table']}.")
         return
     done = f"Appended deletes of {count(document['rows'], 'key')}" if document["deleted"] else f"Wrote {count(document['rows'], 'row')}"
