@@ -40,6 +40,9 @@ def test_a_changelog_makes_the_rows_of_the_table(seed: int, tmp_path: Path) -> N
         full = producer == "full-compaction" or made.random.random() < 0.25
         assert made.table.maintain(full=full).outcome in ("committed", "nothing")
         everything = changes(made.table.store)
+        if ENGINES[name].is_first_row:  # it is told with the kind that it was written with
+            assert {change.kind for change in everything} <= {"+I", "+U"}
+            everything = [change._replace(kind="+I") for change in everything]
         replay.follow(everything[told:])
         told = len(everything)
         assert sorted(map(repr, replay.rows.values())) == sorted(map(repr, rows_of(made))), options
