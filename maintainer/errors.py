@@ -68,7 +68,7 @@ class MissingFile(CorruptTable, FileNotFoundError):
 
 
 class CastError(MaintainerError):
-    """The type of a column was changed, and a value in an older file cannot become one of the new type. Java cannot read such a table either."""
+    """The type of a column was changed, and a value in an older file cannot become one of the new one. Java cannot read such a table either."""
 
 
 class CommitConflict(MaintainerError):

@@ -89,13 +89,8 @@ def _positions(kinds: Int8s) -> Int64s:
 def _equal_rows(left: pa.Table, right: pa.Table) -> Bools:
     equal = np.ones(left.num_rows, dtype=np.bool_)
     for one, other in zip(left.columns, right.columns, strict=True):
-        equal &= equal_values(_whole(one), _whole(other))
+        equal &= equal_values(one.combine_chunks(), other.combine_chunks())
     return equal
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
 
 
 def equal_values(left: pa.Array, right: pa.Array) -> Bools:

@@ -217,18 +217,14 @@ def _by_age(rows: pa.Table, order: Int64s, starts: Int64s, sequence: SequenceOrd
 
 def sequence_words(column: pa.ChunkedArray, data_type: DataType, rows: Int64s, descending: bool = False) -> list[Int64s]:
     """What orders these rows by a column: whether there is a value, and words that compare like the values."""
-    values = column.take(pa.array(rows)).combine_chunks() if isinstance(column, pa.ChunkedArray) else column.take(pa.array(rows))
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    values = column.take(pa.array(rows)).combine_chunks()
     valid = np.asarray(values.is_valid()) if values.null_count else np.ones(len(values), np.bool_)
-    words = []
-    for part in _words(values, data_type, valid):
-        part = np.where(valid, ~part if descending else part, 0)
-        words.append(part)
+    words = (np.where(valid, ~part if descending else part, 0) for part in _words(values, data_type))
     return [valid.astype(np.int64), *words]
 
 
-def _words(values: pa.Array, data_type: DataType, valid: npt.NDArray[np.bool_]) -> Iterator[Int64s]:
+def _words(values: pa.Array, data_type: DataType) -> Iterator[Int64s]:
+    """What is said of a NULL means nothing."""
     if data_type.root in _RANKED:
         # nested values have no words: distinct ones are few among records that meet
         found = values.to_pylist()
