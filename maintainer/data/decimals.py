@@ -23,15 +23,15 @@ _NEAR = 3
 _EXACT = Context(prec=200)
 
 
-def check_bytes(array: pa.Array, width: int, name: str) -> None:
-    """Raises `MaintainerError` for a value that so many bytes cannot hold.
+def check_range(array: pa.Array, least: int, most: int, name: str) -> None:
+    """Raises `MaintainerError` for a value of which the digits, as one number, are not in this range.
 
     An Arrow array may hold more digits than its type says, as sums of an aggregation do, which Java does not shorten either.
     """
     bounds = pc.min_max(array)
     for bound in (bounds["min"].as_py(), bounds["max"].as_py()):
         unscaled = 0 if bound is None else int(bound.scaleb(array.type.scale, _EXACT))
-        if not -(1 << 8 * width - 1) <= unscaled < 1 << 8 * width - 1:
+        if not least <= unscaled <= most:
             precision, scale = array.type.precision, array.type.scale
             raise MaintainerError(f"column {name}: {bound} has more digits than a file keeps for DECIMAL({precision}, {scale})")
 

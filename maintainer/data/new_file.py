@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from maintainer.data import decimals, encoding
 from maintainer.data.file_settings import FileSettings
 from maintainer.errors import MaintainerError, StorageError
 from maintainer.format.simple_stats import ColumnStats
@@ -111,6 +113,23 @@ class NewFile(ABC):
             if isinstance(error, pa.ArrowException):
                 raise MaintainerError(f"{self.path}: cannot write: {error}") from error
             raise
+
+
+def check_decimals(rows: pa.Table, digits: Callable[[int], tuple[int, int]]) -> None:
+    """Raises `MaintainerError` for values that columns of their precision cannot have: Arrow would cut them.
+
+    `digits`: of a precision, the least and the largest number that a file keeps.
+    """
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if _has_decimals(column.type):
+            for path, leaf in (leaf for chunk in column.chunks for leaf in encoding.leaves(chunk, name)):
+                if pa.types.is_decimal(leaf.type):
+                    decimals.check_range(leaf, *digits(leaf.type.precision), path)
+
+
+@lru_cache(maxsize=4096)
+def _has_decimals(data_type: pa.DataType) -> bool:
+    return pa.types.is_decimal(data_type) or any(_has_decimals(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
 class Sink:

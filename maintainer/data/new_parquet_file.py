@@ -5,15 +5,14 @@ Statistics are those of the footer, and of each row group what the footer does n
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from maintainer.data import decimals, encoding, int96, statistics
-from maintainer.data.new_file import NewFile
+from maintainer.data import encoding, int96, statistics
+from maintainer.data.new_file import NewFile, check_decimals
 from maintainer.format.simple_stats import ColumnStats
 from maintainer.model.types import BINARIES, CHARACTERS, FLOATS
 
@@ -37,7 +36,7 @@ class NewParquetFile(NewFile):
 
     def _write(self, rows: pa.Table) -> None:
         self._look_at(rows)
-        self._check_decimals(rows)
+        check_decimals(rows, _digits)
         self._parquet.write_table(self._raw(rows), row_group_size=rows.num_rows)
 
     def _raw(self, rows: pa.Table) -> pa.Table:
@@ -49,14 +48,6 @@ class NewParquetFile(NewFile):
             for column, field in zip(rows.columns, self._schema, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=self._schema)
-
-    def _check_decimals(self, rows: pa.Table) -> None:
-        """Arrow would cut values that have more bytes than their column."""
-        for name, column in zip(rows.column_names, rows.columns, strict=True):
-            if _has_decimals(column.type):
-                for path, leaf in (leaf for chunk in column.chunks for leaf in encoding.leaves(chunk, name)):
-                    if pa.types.is_decimal(leaf.type):
-                        decimals.check_bytes(leaf, _decimal_bytes(leaf.type.precision), path)
 
     def _look_at(self, rows: pa.Table) -> None:
         """Notes what the footer will not tell."""
@@ -90,11 +81,8 @@ class NewParquetFile(NewFile):
         return statistics.from_footer(metadata, self.shape.schema, self.shape.fields, frozenset(self._with_nan), self._known)
 
 
-@lru_cache(maxsize=4096)
-def _has_decimals(data_type: pa.DataType) -> bool:
-    return pa.types.is_decimal(data_type) or any(_has_decimals(data_type.field(index).type) for index in range(data_type.num_fields))
-
-
-def _decimal_bytes(precision: int) -> int:
-    """Of a column: INT32, INT64, or as few bytes as hold so many digits."""
-    return 4 if precision <= 9 else 8 if precision <= 18 else (10**precision - 1).bit_length() // 8 + 1
+def _digits(precision: int) -> tuple[int, int]:
+    """What columns hold: they are INT32, INT64, or as few bytes as are enough for the precision."""
+    width = 4 if precision <= 9 else 8 if precision <= 18 else (10**precision - 1).bit_length() // 8 + 1
+    bound = 1 << 8 * width - 1
+    return -bound, bound - 1

@@ -217,6 +217,10 @@ def _new_file(file_format: str) -> type[NewFile]:
             from maintainer.data.new_avro_file import NewAvroFile
 
             return NewAvroFile
+        case "orc":
+            from maintainer.data.new_orc_file import NewOrcFile
+
+            return NewOrcFile
         case _:
             from maintainer.data.new_parquet_file import NewParquetFile
 

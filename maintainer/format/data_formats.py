@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from maintainer.format import avro_record
-from maintainer.model.types import DataField
+from maintainer.model.types import DataField, DataType, TypeRoot
 
 CODECS: Mapping[str, Mapping[str, str]] = {
     "parquet": {
@@ -31,10 +31,35 @@ CODECS: Mapping[str, Mapping[str, str]] = {
         "none": "null",
         "null": "null",
     },
+    "orc": {
+        "zstd": "zstd",
+        "snappy": "snappy",
+        "lz4": "lz4",
+        "zlib": "zlib",
+        "none": "uncompressed",
+    },
 }
 """What is written: format -> value of `file.compression`, in small letters -> what the format calls it."""
 
-_UNHELD: Mapping[str, Callable[[Iterable[DataField]], Iterator[tuple[str, str]]]] = {"avro": avro_record.unheld}
+_NOT_IN_ORC = frozenset({TypeRoot.VECTOR, TypeRoot.VARIANT, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
+
+
+def _not_in_orc(fields: Iterable[DataField]) -> Iterator[tuple[str, str]]:
+    for field in fields:
+        for data_type in parts(field.type):
+            if data_type.root in _NOT_IN_ORC:
+                yield field.name, f"ORC files have no type {data_type.sql()}"
+
+
+def parts(data_type: DataType) -> Iterator[DataType]:
+    """A type and all that it is made of."""
+    yield data_type
+    for part in (data_type.key, data_type.element, *(field.type for field in data_type.fields)):
+        if part is not None:
+            yield from parts(part)
+
+
+_UNHELD: Mapping[str, Callable[[Iterable[DataField]], Iterator[tuple[str, str]]]] = {"avro": avro_record.unheld, "orc": _not_in_orc}
 
 
 def unheld(file_format: str, fields: Iterable[DataField]) -> Iterator[tuple[str, str]]:

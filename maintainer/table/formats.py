@@ -13,8 +13,11 @@ from maintainer.errors import Unsupported, UsageError
 from maintainer.format import data_formats
 from maintainer.model.files import FileRole
 from maintainer.model.schema import TableSchema
+from maintainer.model.types import TypeRoot
 from maintainer.table.options import TableOptions
 
+_LEGACY_LTZ = "orc.timestamp-ltz.legacy.type"
+_UTC = frozenset({"UTC", "Z", "GMT", "ETC/UTC"})
 _ANY_LEVEL = -1
 """One that has no settings of its own."""
 
@@ -27,6 +30,8 @@ class WrittenFormat:
     format_option: str
     compression: str
     compression_option: str
+    shifts_ltz: bool = False
+    """Whether Java's readers move TIMESTAMP_LTZ values of ORC files by the zone of their machine, which is not UTC (spec 02 §4)."""
 
     @classmethod
     def of(cls, options: TableOptions, level: int, role: FileRole) -> WrittenFormat:
@@ -44,7 +49,8 @@ class WrittenFormat:
                 compression, compression_option = options.changelog_file_compression, "changelog-file.compression"
         if file_format == "avro" and options.avro_codec:
             compression, compression_option = options.avro_codec, "avro.codec"
-        return cls(file_format, format_option, compression, compression_option)
+        shifts_ltz = file_format == "orc" and options.boolean(_LEGACY_LTZ, True) and options.time_zone.upper() not in _UTC
+        return cls(file_format, format_option, compression, compression_option, shifts_ltz)
 
     def mistakes(self, schema: TableSchema) -> Iterator[tuple[str, str]]:
         """What is to blame, and why, if such files cannot hold rows of the table."""
@@ -56,6 +62,10 @@ class WrittenFormat:
             yield f"{self.compression_option} = {self.compression}", f"{self.format} files can be compressed by {', '.join(codecs)}"
         for name, why in data_formats.unheld(self.format, schema.fields):
             yield f"column {name}", f"{why} ({self.format_option} = {self.format})"
+        for field in schema.fields if self.shifts_ltz else ():
+            if any(part.root is TypeRoot.TIMESTAMP_LTZ for part in data_formats.parts(field.type)):
+                why = f"in ORC files its values depend on the time zone of each writer, unless {_LEGACY_LTZ} = false or read.time-zone = UTC"
+                yield f"column {field.name}", f"{why} ({self.format_option} = {self.format})"
 
     def check(self, schema: TableSchema) -> None:
         """Raises `Unsupported` unless such files hold rows of the table."""

@@ -125,7 +125,6 @@ def test_a_column_that_no_cast_can_read(table: Path, whole: Path) -> None:
     [
         ("append_only", "no primary key"),
         ("postpone", "bucket = -2"),
-        ("types_orc", "file.format = orc"),
         ("index_in_data_dir", "index-file-in-data-file-dir = true"),
         ("de_global_index", "no primary key"),
     ],

@@ -442,10 +442,11 @@ def test_a_decimal_with_more_digits_than_its_type_is_kept_or_refused(
         (meta,) = write_rows(storage, schema, table, options={"file.format": file_format})
     except MaintainerError as error:
         assert re.search("column d: .* has more digits", str(error))
-        assert not fits
+        assert not fits or file_format == "orc"  # where Java's reader has NULL in place of them
         assert storage.list("bucket-0") == []
         return
     assert fits or file_format == "avro"
+    assert file_format != "orc"
     with open_file(storage, meta, schema) as file:
         assert file.read(["d"])["d"].to_pylist() == [Decimal(value)]
     assert decode_stats(meta.value_stats, schema.types_of(schema.names))[1] == ColumnStats(None, None, 0)
