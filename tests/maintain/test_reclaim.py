@@ -14,6 +14,7 @@ from maintainer.maintain.execute import execute
 from maintainer.maintain.plan import PlanRequest
 from maintainer.maintain.reclaim import abort, names_in_use
 from maintainer.model.work import Result
+from tests.support.changelogs import changes
 from tests.support.small_table import SmallTable
 
 
@@ -48,6 +49,17 @@ def test_a_result_that_was_committed_loses_nothing(table: SmallTable) -> None:
     Committer(table.store).commit_results([result])
     assert abort(table.store, result, names_in_use(table.store)) == ()
     table.check()
+
+
+def test_a_changelog_that_was_committed_is_not_deleted_either(tmp_path: Path) -> None:
+    """The same result committed twice, which is a conflict the second time."""
+    table = SmallTable(tmp_path, **{"deletion-vectors.enabled": "false", "changelog-producer": "lookup"})
+    table.write({1: 1})
+    result = executed(table)
+    assert result.message.compact_changelog_files
+    assert Committer(table.store).commit_results([result]).snapshots
+    assert abort(table.store, result, names_in_use(table.store)) == ()
+    assert [change.kind for change in changes(table.store)] == ["+I"]
 
 
 def test_paths_that_the_message_does_not_add_are_not_touched(table: SmallTable) -> None:

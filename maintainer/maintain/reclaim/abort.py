@@ -16,6 +16,7 @@ import structlog
 
 from maintainer.errors import MaintainerError
 from maintainer.model.commit import CommitMessage
+from maintainer.model.snapshot import Snapshot
 from maintainer.model.work import Result
 from maintainer.table.state import SnapshotExpired, TableState, load_state
 from maintainer.table.store import TableStore
@@ -82,7 +83,8 @@ def kept_names(message: CommitMessage) -> set[str]:
 
 
 def names_in_use(store: TableStore, after: int = 0) -> set[str]:
-    """Names of all data and index files of the snapshots after this one, and of all tags."""
+    """Names of all data, changelog and index files of the snapshots after this one, and of the data and index files of all tags, which do not
+    keep a changelog."""
     names: set[str] = set()
     state: TableState | None = None
     snapshots = [store.find_snapshot(snapshot_id) for snapshot_id in store.snapshot_ids() if snapshot_id > after]
@@ -95,4 +97,13 @@ def names_in_use(store: TableStore, after: int = 0) -> set[str]:
             deletions = () if bucket.deletion_file is None else (bucket.deletion_file,)
             names.update(file.file_name for file in (*deletions, *bucket.payloads, *bucket.other_index_files))
             names.update(name for file in bucket.files for name in (file.file_name, *file.extra_files))
+    for snapshot in filter(None, snapshots):
+        names |= _changelog_names(store, snapshot)
     return names
+
+
+def _changelog_names(store: TableStore, snapshot: Snapshot) -> set[str]:
+    name = snapshot.changelog_manifest_list
+    metas = () if name is None else store.manifests.files_of(name, f"snapshot {snapshot.id}", snapshot.changelog_manifest_list_size)
+    files = (entry.file for meta in metas for entry in store.manifests.entries(meta.file_name, str(name)))
+    return {each for file in files for each in (file.file_name, *file.extra_files)}
