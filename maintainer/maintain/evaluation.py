@@ -79,7 +79,7 @@ class LookupEvaluation:
         if self.first_row:
             return self._first_rows(candidates)
         new = candidates.high < 0
-        if self.marks or self.wants_rows:
+        if (self.marks or self.wants_rows) and self.lookup.has_files:
             hits = self.lookup.find(candidates.group_keys(new), mark=self.marks)
             if self.wants_rows and len(hits):
                 assert hits.rows is not None

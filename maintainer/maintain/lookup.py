@@ -145,6 +145,11 @@ class Lookup:
         return (file for files in self._levels for file in files)
 
     @property
+    def has_files(self) -> bool:
+        """Whether there is anything to find keys in."""
+        return any(self._levels)
+
+    @property
     def bytes_read(self) -> int:
         """About what was read of data files so far; what came from the cache does not count."""
         return sum(file.bytes_read for file in self._files)

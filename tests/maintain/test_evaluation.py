@@ -59,6 +59,8 @@ FULLS: dict[str, Mapping[str, str]] = {
 class Older:
     """A lookup that knows what is above the output level."""
 
+    has_files = True
+
     def __init__(self, records: Mapping[int, Record], wants_rows: bool) -> None:
         self.records = records
         self.wants_rows = wants_rows
