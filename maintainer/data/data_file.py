@@ -43,12 +43,13 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How a column of the read schema comes out of this file; `name` is None when the file does not have it."""
+    """How a column of the read schema comes out of this file; `name` is None when the file does not have it, `form` what is right as it is."""
 
     target: DataField
     source: DataField
     name: str | None
     holds_text: bool
+    form: pa.DataType | None
 
     @property
     def is_system(self) -> bool:
@@ -221,7 +222,9 @@ class DataFile(ABC):
         if plan is None:
             target, source = evolution.match(name, self._file_schema, self._read_schema)
             found = None if source is None else self._name_in_file(source, target)
-            plan = self._columns[name] = Column(target, source or target, found, _holds_text(target.type))
+            source = source or target
+            form = physical.kept_form(source.type, target.type)
+            plan = self._columns[name] = Column(target, source, found, _holds_text(target.type), form)
         return plan
 
     def _name_in_file(self, source: DataField, target: DataField) -> str | None:
@@ -238,7 +241,9 @@ class DataFile(ABC):
 
     def _conform(self, array: pa.Array, plan: Column) -> pa.Array:
         with self._errors(plan.target.name):
-            array = physical.conform(self._natural(array, plan.source.type), plan.source.type, plan.target.type, self._zone)
+            array = self._natural(array, plan.source.type)
+            if array.type != plan.form:
+                array = physical.conform(array, plan.source.type, plan.target.type, self._zone)
             if plan.holds_text:
                 array.validate(full=True)  # Arrow does not look whether text is UTF-8 when it reads it
             if array.null_count and not plan.target.type.nullable and (plan.is_system or plan.target.name in self._read_schema.primary_keys):

@@ -52,6 +52,12 @@ def conform(array: pa.Array, source: DataType, target: DataType, zone: str = "UT
     return array
 
 
+def kept_form(source: DataType, target: DataType) -> pa.DataType | None:
+    """The Arrow form in which `conform` leaves the values of a column as they are, if there is one."""
+    keeps = _goes_together(source, target) or keeps_values(source, target)
+    return to_arrow(target) if keeps and same_shape(source, target) and target.root is not TypeRoot.VECTOR else None
+
+
 def _goes_together(source: DataType, target: DataType) -> bool:
     """Collections of one kind: what is inside is converted."""
     return source.root is target.root and (source.element is not None or source.root in (TypeRoot.ROW, TypeRoot.VARIANT))

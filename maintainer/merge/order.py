@@ -89,6 +89,8 @@ class Keys:
 
     def search(self, key: tuple[Any, ...], side: Literal["left", "right"]) -> int:
         """How many rows (of keys in order) are smaller than `key`, or not larger when `side` is right."""
+        if len(self.columns) == 1 and isinstance(self.columns[0], np.ndarray):
+            return int(np.searchsorted(self.columns[0], np.int64(key[0]), side))
         bisect = bisect_left if side == "left" else bisect_right
         return bisect(range(self.size), key, key=self.at)
 
@@ -97,17 +99,16 @@ class Keys:
         undecided: Any = None
         for column in self.columns:
             before, after = column[:-1], column[1:]
-            if isinstance(column, np.ndarray):
-                larger, equal = after > before, after == before
-            else:
-                larger, equal = _bools(pc.greater(after, before)), _bools(pc.equal(after, before))
+            words = isinstance(column, np.ndarray)
+            larger = after > before if words else _bools(pc.greater(after, before))
             if undecided is not None:
-                larger, equal = larger | ~undecided, equal & undecided
+                larger = larger | ~undecided
+            if larger.all():
+                return True
+            equal = after == before if words else _bools(pc.equal(after, before))
             if not (larger | equal).all():
                 return False
-            if not equal.any():
-                return True
-            undecided = equal
+            undecided = ~larger
         return self.size < 2
 
     def sort(self) -> tuple[Int64s, Int64s]:
