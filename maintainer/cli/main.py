@@ -48,8 +48,9 @@ def main() -> None:
 
 
 class _WithoutPandas:
-    """Arrow imports pandas, where it is installed, for its first array: half a second of every command, and no command needs it."""
+    """Arrow imports pandas, where it is installed, for its first array: half a second of every command, and no command needs it. polars, which
+    reads Avro, goes without what is said not to be there; any other ImportError would be its own."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "pandas":
-            raise ImportError("pandas is not used on the command line", name=fullname)
+            raise ModuleNotFoundError("pandas is not used on the command line", name=fullname)

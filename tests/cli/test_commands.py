@@ -449,6 +449,14 @@ def test_passes_do_not_import_what_they_do_not_need(busy: Path) -> None:
     assert not imported & {"pandas.core.frame", "sqlglot", "polars", "duckdb", "pypaimon"}
 
 
+def test_polars_does_without_pandas_as_arrow_does() -> None:
+    """It looks for pandas when it is imported, and Avro files are read with it, in every command."""
+    pytest.importorskip("polars")
+    code = "import sys; from maintainer.cli.main import _WithoutPandas; sys.meta_path.insert(0, _WithoutPandas()); import polars"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_reader_that_has_had_enough_is_no_error(busy: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "maintainer", "query", str(busy), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
