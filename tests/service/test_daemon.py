@@ -185,17 +185,17 @@ def test_a_table_that_is_mended_recovers(shared: Shared):
 
 def test_a_table_that_is_refused_is_told_of_once_and_taken_when_its_schema_allows(shared: Shared):
     other = SmallTable(shared.warehouse.parent, indexes=True)
-    set_options(other.path, **{"fields.v.ignore-retract": "true"})
+    set_options(other.path, **{"sequence.snapshot-ordering": "true"})
     place = shared.warehouse / "refused.db"
-    place.mkdir()
+    place.mkdir(parents=True)
     Path(other.path).rename(place / "t")
     refused = str(place / "t")
     skipped = shared.daemon.wait_for("table.skipped", table=refused)
     time.sleep(1)
     assert (skipped["exit_code"], skipped["level"]) == (7, "warning")
-    assert "ignore-retract" in skipped["error"]
+    assert "snapshot-ordering" in skipped["error"]
     assert len(shared.daemon.events("table.skipped", table=refused)) == 1
-    set_options(refused, **{"fields.v.ignore-retract": None})
+    set_options(refused, **{"sequence.snapshot-ordering": None})
     shared.daemon.wait_for("table.recovered", table=refused)
     assert not shared.daemon.events("pass.finished", table=refused, outcome="failed")
 
