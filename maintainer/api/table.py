@@ -201,7 +201,7 @@ class Table:
         `keep_from` on stay in any case. `dry_run` deletes nothing and tells what would go. `progress(bytes)` is called from several threads.
         """
         from maintainer.maintain.reclaim.expire import expire
-        from maintainer.table.options import parse_duration
+        from maintainer.table.option_text import parse_duration
 
         if isinstance(time_retained, str):
             bare = time_retained.strip().isdigit()  # milliseconds in an option, which would let nearly all snapshots go

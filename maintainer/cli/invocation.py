@@ -163,7 +163,7 @@ def key_values(pairs: list[str] | None, option: str) -> dict[str, str]:
 
 def seconds(duration: str) -> float:
     """What `60s` or `5 min` says; a bare number is of seconds."""
-    from maintainer.table.options import parse_duration
+    from maintainer.table.option_text import parse_duration
 
     return float(duration) if duration.strip().isdigit() else parse_duration(duration)
 

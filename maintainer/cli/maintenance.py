@@ -214,7 +214,7 @@ def _documents(command: str, usage: str) -> Iterator[Any]:
 
 def _bytes(size: str | None) -> int | None:
     from maintainer.service.configuration import LEAST_MEMORY
-    from maintainer.table.options import parse_memory_size
+    from maintainer.table.option_text import parse_memory_size
 
     if size is None:
         return None

@@ -87,7 +87,7 @@ def query(
     from maintainer.data.values import json_rows
     from maintainer.errors import UsageError
     from maintainer.service.configuration import LEAST_MEMORY
-    from maintainer.table.options import parse_memory_size
+    from maintainer.table.option_text import parse_memory_size
 
     budget = None if memory is None else parse_memory_size(memory)
     if budget is not None and budget < LEAST_MEMORY:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from maintainer.errors import MaintainerError, UsageError
-from maintainer.table.options import parse_memory_size
+from maintainer.table.option_text import parse_memory_size
 
 if TYPE_CHECKING:
     from maintainer.format.stored_block import Compressor

@@ -5,86 +5,23 @@ Every property names its option, its default as in Java 2.1, and says so in its 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeVar
 
 from maintainer.errors import UsageError
 from maintainer.model.schema import TableSchema
+from maintainer.table.option_text import (
+    LARGEST,
+    parse_boolean,
+    parse_duration,
+    parse_integer,
+    parse_memory_size,
+    parse_number,
+    parse_per_level,
+)
 
 T = TypeVar("T")
-
-_UNITS = {
-    "": 1, "b": 1, "byte": 1, "bytes": 1,
-    "k": 1 << 10, "kb": 1 << 10, "kibibyte": 1 << 10, "kibibytes": 1 << 10,
-    "m": 1 << 20, "mb": 1 << 20, "mebibyte": 1 << 20, "mebibytes": 1 << 20,
-    "g": 1 << 30, "gb": 1 << 30, "gibibyte": 1 << 30, "gibibytes": 1 << 30,
-    "t": 1 << 40, "tb": 1 << 40, "tebibyte": 1 << 40, "tebibytes": 1 << 40,
-}  # fmt: skip
-_DURATIONS = {
-    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1e-9),
-    **dict.fromkeys(("us", "µs", "micro", "micros", "microsecond", "microseconds"), 1e-6),
-    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1e-3),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
-    **dict.fromkeys(("d", "day", "days"), 86400.0),
-}
-_LARGEST = 2**63 - 1
-_QUANTITY = re.compile(r"\s*(\d+)\s*([a-zµ]*)\s*", re.IGNORECASE)
-
-
-def parse_memory_size(text: str) -> int:
-    """Bytes: `128 mb`, `8MB`, `1024`."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None or match[2].lower() not in _UNITS:
-        raise UsageError(f"{text!r} is not a size like '128 mb' (units: b, kb, mb, gb, tb)")
-    return _within_64_bits(match[1], _UNITS[match[2].lower()], text)
-
-
-def parse_duration(text: str) -> float:
-    """Seconds: `1 h`, `10 ms`, `500` (milliseconds)."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None or match[2].lower() not in _DURATIONS:
-        raise UsageError(f"{text!r} is not a duration like '10 s' or '1 h'")
-    return _within_64_bits(match[1], 1, text) * _DURATIONS[match[2].lower()]
-
-
-def _within_64_bits(digits: str, unit: int, text: str) -> int:
-    """A quantity as Java holds it: what is larger could not even be computed with."""
-    value = int(digits) * unit if len(digits) < 20 else _LARGEST + 1
-    if value > _LARGEST:
-        raise UsageError(f"{text!r} is too large")
-    return value
-
-
-def parse_boolean(text: str) -> bool:
-    value = text.strip().lower()
-    if value not in ("true", "false"):
-        raise UsageError(f"{text!r} is neither true nor false")
-    return value == "true"
-
-
-def _integer(text: str) -> int:
-    try:
-        value = int(text.strip())
-    except ValueError:
-        raise UsageError(f"{text!r} is not a whole number") from None
-    if abs(value) > _LARGEST:
-        raise UsageError(f"{text!r} is too large")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text.strip())
-    except ValueError:
-        raise UsageError(f"{text!r} is not a number") from None
-    if value != value or value in (float("inf"), float("-inf")):
-        raise UsageError(f"{text!r} is not a finite number")
-    return value
-
 
 MOST_VERIFY_DELAY = 600.0
 """Seconds: every commit of a table waits for so long."""
@@ -127,8 +64,8 @@ class TableOptions(Mapping[str, str]):
     def boolean(self, key: str, default: bool, *fallback_keys: str) -> bool:
         return self.parse(key, parse_boolean, default, *fallback_keys)
 
-    def integer(self, key: str, default: int, minimum: int | None = None, maximum: int = _LARGEST) -> int:
-        value = self.parse(key, _integer, default)
+    def integer(self, key: str, default: int, minimum: int | None = None, maximum: int = LARGEST) -> int:
+        value = self.parse(key, parse_integer, default)
         if minimum is not None and value < minimum:
             raise UsageError(f"option {key} = {self._values[key]!r}: must be at least {minimum}")
         if value > maximum:
@@ -200,7 +137,7 @@ class TableOptions(Mapping[str, str]):
 
     @cached_property
     def file_format_per_level(self) -> Mapping[int, str]:
-        return self.parse("file.format.per.level", _per_level, {})
+        return self.parse("file.format.per.level", parse_per_level, {})
 
     @cached_property
     def suffix_includes_compression(self) -> bool:
@@ -214,7 +151,7 @@ class TableOptions(Mapping[str, str]):
 
     @cached_property
     def file_compression_per_level(self) -> Mapping[int, str]:
-        return self.parse("file.compression.per.level", _per_level, {})
+        return self.parse("file.compression.per.level", parse_per_level, {})
 
     @cached_property
     def changelog_file_prefix(self) -> str:
@@ -250,11 +187,11 @@ class TableOptions(Mapping[str, str]):
 
     @cached_property
     def small_file_ratio(self) -> float:
-        return self.parse("compaction.small-file-ratio", _number, 0.7)
+        return self.parse("compaction.small-file-ratio", parse_number, 0.7)
 
     @cached_property
     def target_file_row_num(self) -> int | None:
-        return self.parse("target-file-row-num", _integer, None)
+        return self.parse("target-file-row-num", parse_integer, None)
 
     # changelogs
 
@@ -402,7 +339,7 @@ class TableOptions(Mapping[str, str]):
     @cached_property
     def last_safe_snapshot(self) -> int | None:
         """`commit.strict-mode.last-safe-snapshot`; None: no strict mode."""
-        return self.parse("commit.strict-mode.last-safe-snapshot", _integer, None)
+        return self.parse("commit.strict-mode.last-safe-snapshot", parse_integer, None)
 
     @cached_property
     def sequence_number_in_snapshot(self) -> bool:
@@ -437,7 +374,7 @@ class TableOptions(Mapping[str, str]):
     def changelog_retained(self) -> tuple[int | None, int | None, float | None]:
         """Least and largest number of changelogs and seconds; None: as the snapshots."""
         key = "changelog.num-retained"
-        least, most = (self.parse(f"{key}.{end}", _integer, None) for end in ("min", "max"))
+        least, most = (self.parse(f"{key}.{end}", parse_integer, None) for end in ("min", "max"))
         return least, most, self.parse("changelog.time-retained", parse_duration, None)
 
     @cached_property
@@ -497,13 +434,3 @@ class TableOptions(Mapping[str, str]):
     def commit_interval(self) -> float:
         """Seconds that the finished buckets of a pass wait for others to be committed with them."""
         return self.duration("maintain.commit-interval", 60.0)
-
-
-def _per_level(text: str) -> dict[int, str]:
-    values = {}
-    for pair in text.split(","):
-        level, separator, value = pair.partition(":")
-        if not separator or not value.strip():
-            raise UsageError("must be like '0:lz4,5:zstd'")
-        values[_integer(level)] = value.strip().lower()
-    return values

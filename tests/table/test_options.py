@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maintainer.errors import UsageError
-from maintainer.table.options import TableOptions, parse_duration, parse_memory_size
+from maintainer.table.option_text import parse_duration, parse_memory_size
+from maintainer.table.options import TableOptions
 from tests.support import builders
 
 
