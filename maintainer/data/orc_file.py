@@ -126,7 +126,7 @@ def _trimmed(array: pa.Array, source: DataType) -> pa.Array:
     """CHAR values without the blanks at their end."""
     if source.root is TypeRoot.CHAR and (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         return pc.ascii_rtrim(array, " ")
-    return _rebuilt(array, array, source, lambda part, _, data_type: _trimmed(part, data_type))
+    return rebuilt(array, array, source, lambda part, _, data_type: _trimmed(part, data_type))
 
 
 def _exact(array: pa.Array, seconds: pa.Array, source: DataType) -> pa.Array:
@@ -135,7 +135,7 @@ def _exact(array: pa.Array, seconds: pa.Array, source: DataType) -> pa.Array:
         return _timestamps(array, seconds, to_arrow(source))
     if not pa.types.is_nested(array.type):
         return array
-    return _rebuilt(array, seconds, source, _exact)
+    return rebuilt(array, seconds, source, _exact)
 
 
 def _timestamps(array: pa.Array, seconds: pa.Array, arrow: pa.TimestampType) -> pa.Array:
@@ -157,7 +157,7 @@ def _timestamps(array: pa.Array, seconds: pa.Array, arrow: pa.TimestampType) -> 
     return pa.array(found, pa.int64(), mask=null).view(arrow)
 
 
-def _rebuilt(array: pa.Array, beside: pa.Array, source: DataType, change: Any) -> pa.Array:
+def rebuilt(array: pa.Array, beside: pa.Array, source: DataType, change: Any) -> pa.Array:
     """A nested column with its parts changed; what the schema does not know of it stays."""
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(array.type):

@@ -36,7 +36,7 @@ CODECS: Mapping[str, Mapping[str, str]] = {
         "snappy": "snappy",
         "lz4": "lz4",
         "zlib": "zlib",
-        "none": "uncompressed",
+        "none": "none",
     },
 }
 """What is written: format -> value of `file.compression`, in small letters -> what the format calls it."""

@@ -20,7 +20,7 @@ MAGIC = b"ORC"
 LONG, TIMESTAMP, LIST, MAP, STRUCT, UNION, DECIMAL, TIMESTAMP_INSTANT = 4, 9, 10, 11, 12, 13, 14, 18
 PRESENT, DATA, LENGTH, DICTIONARY_DATA, _DICTIONARY_COUNT, SECONDARY = range(6)
 _COLUMN_STREAMS = (PRESENT, DATA, LENGTH, DICTIONARY_DATA, SECONDARY)
-_CODECS = ("none", "zlib", "snappy", "lzo", "lz4", "zstd")
+CODECS = ("none", "zlib", "snappy", "lzo", "lz4", "zstd")
 _LARGEST_BLOCK = 4 << 20
 _LARGEST_FOOTER = 64 << 20
 _MOST_VALUES_PER_BYTE = 1040
@@ -100,7 +100,7 @@ def read_tail(fetch: Fetch, size: int) -> Tail:
     if post.text(8000) != "ORC":
         raise CorruptFile("the postscript does not say that it is an ORC file")
     codec, block_size, footer_length = post.number(2), post.number(3, 256 << 10), post.number(1)
-    if codec >= len(_CODECS) or _CODECS[codec] == "lzo":
+    if codec >= len(CODECS) or CODECS[codec] == "lzo":
         raise Unsupported(f"ORC files compressed by codec {codec} are not read")
     if codec and not 0 < block_size <= _LARGEST_BLOCK:
         raise CorruptFile(f"compression blocks of {block_size} bytes")
@@ -109,12 +109,12 @@ def read_tail(fetch: Fetch, size: int) -> Tail:
         raise CorruptFile(f"a footer of {footer_length} bytes")
     have = size - len(end)
     raw = end[start - have : start - have + footer_length] if start >= have else fetch(start, footer_length)
-    footer = Message(decompress(raw, _CODECS[codec], block_size, _LARGEST_FOOTER))
+    footer = Message(decompress(raw, CODECS[codec], block_size, _LARGEST_FOOTER))
     if 10 in footer:
         raise Unsupported("encrypted ORC files are not read")
     stripes = tuple(_stripe(message, start) for message in footer.messages(3))
     tail = Tail(
-        codec=_CODECS[codec],
+        codec=CODECS[codec],
         block_size=block_size,
         rows=footer.number(6),
         types=tuple(_type(message) for message in footer.messages(4)),
@@ -245,7 +245,7 @@ def assemble(fetch: Fetch, tail: Tail, stripe: Stripe, footer: StripeFooter, col
         (1, len(MAGIC)),
         (2, len(MAGIC) + data + len(stripe_footer)),
         (3, encode((1, len(MAGIC)), (2, 0), (3, data), (4, len(stripe_footer)), (5, stripe.rows))),
-        *((4, _encode_type(found)) for found in types),
+        *((4, encode_type(found)) for found in types),
         (6, stripe.rows),
         (8, 0),
         *tail.writer,
@@ -282,7 +282,7 @@ def _most_values(types: Sequence[OrcType], number: int, contents: Mapping[int, S
     return _MOST_VALUES_PER_BYTE * max((len(own.get(kind, b"")) for kind in (DATA, LENGTH)), default=0)
 
 
-def _encode_type(found: OrcType) -> bytes:
+def encode_type(found: OrcType) -> bytes:
     children = b"".join(map(varint, found.children))
     return encode((1, found.kind), *(((2, children),) if children else ()), *((3, name) for name in found.names), *found.parameters)
 

@@ -118,9 +118,9 @@ def sample(texts: Sequence[str], layout: str = "parquet", peer: str = "") -> tup
     schema = builders.schema({"id": "INT"} | {f"c{i}": text for i, text in enumerate(texts)}, options=options)
     is_narrow = (peer, file_format) in NANOSECONDS_ONLY
     values = [[value for value in VALUES[text] if not (is_narrow and text.startswith("TIMESTAMP") and abs(value) >> 63)] for text in texts]
-    if file_format == "orc":  # does not hold times before 1970 with fractions of a second
+    if file_format == "orc":  # does not hold the last 999 milliseconds before 1970
         values = [
-            [max(0, value) if text.startswith("TIMESTAMP") and value % SECOND else value for value in found]
+            [value - 2 * SECOND if text.startswith("TIMESTAMP") and -SECOND < value < 0 else value for value in found]
             for text, found in zip(texts, values, strict=True)
         ]
     count = max(map(len, values)) + 1

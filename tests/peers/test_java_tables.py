@@ -26,7 +26,7 @@ SEEDS = share("java tables", short=16, long=400)
 KINDS = share("java tables of every kind", short=10, long=400)
 CHUNK = 8
 
-NOT_COMPACTED: tuple[str, ...] = ("times before 1970 with fractions of a second",)
+NOT_COMPACTED: tuple[str, ...] = ("the last 999 milliseconds before 1970",)
 """Why we do not compact some tables yet, as refusals say it."""
 FORGOTTEN = {
     "aggregation.remove-record-on-delete",
