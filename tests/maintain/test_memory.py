@@ -201,7 +201,7 @@ def wide_rows(directory: Path, rows: int, updates: int, options: dict[str, str],
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc: getrusage counts what the parent took, too")
-@pytest.mark.parametrize("file_format", ["parquet"])
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
 def test_forty_files_with_one_wide_row_each_stay_within_the_budget(file_format: str, tmp_path: Path) -> None:
     table = wide_rows(tmp_path, 50, 40, {"deletion-vectors.enabled": "true", "file.format": file_format})
     assert peak_of_a_pass(table.store.uri) <= (300 << 20) + BUDGET
