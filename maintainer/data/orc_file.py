@@ -3,7 +3,10 @@
 A stripe is a row group. The container is parsed here, and the streams of the wanted columns are decompressed here, with limits
 (`maintainer.format.orc`); Arrow decodes them from a plain file in memory.
 
-Timestamps of Arrow are nanoseconds modulo 2⁶⁴. The seconds beside them, which the file has as plain numbers, make them exact.
+Timestamps of Arrow are nanoseconds, which hold 1677 to 2262; what is beyond wraps, or is an error in newer versions. So Arrow decodes
+seconds and fractions apart, and they are put together here. In files of a writer whose zone is not UTC it decodes timestamps whole, as it
+knows the zones, and the seconds beside them make them exact where it does not refuse.
+
 CHAR values are padded with blanks in the file, and lose them here.
 """
 
@@ -32,6 +35,9 @@ _FARTHEST = 3 * 86_400 * _NANOS
 _MOST_SECONDS = 1 << 62
 _OUT_OF_RANGE = "a timestamp that 64-bit numbers in the unit of its type cannot hold"
 _PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": _NANOS}
+_UTC = frozenset({"", "GMT", "UTC", "Etc/UTC", "Etc/GMT"})
+_MOST_KEPT_NANOS = 999_999
+"""A larger fraction of a second before 1970 belongs to the second before (Java `TimestampTreeReader`)."""
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
@@ -95,9 +101,16 @@ class OrcDataFile(DataFile):
         names = [plan.name for plan in plans if plan.name is not None]
         numbers = [self._number(name) for name in names]
         seconds = [number for number in numbers if orc.has_timestamps(self._tail.types, number)]
-        wanted = [*((number, False) for number in numbers), *((number, True) for number in seconds)]
+        apart = self._footer(group).zone in _UTC
+        timestamps = orc.Timestamps.FRACTIONS if apart else orc.Timestamps.WHOLE
+        wanted = [*((number, timestamps) for number in numbers), *((number, orc.Timestamps.SECONDS) for number in seconds)]
         data = orc.assemble(self._fetch, self._tail, self._tail.stripes[group], self._footer(group), wanted)
-        stripe = arrow_orc.ORCFile(pa.BufferReader(data)).read_stripe(0)
+        try:
+            stripe = arrow_orc.ORCFile(pa.BufferReader(data)).read_stripe(0)
+        except pa.ArrowInvalid as error:
+            if "out of range for nanosecond" in str(error):
+                raise Unsupported(f"{_OUT_OF_RANGE}, as its writer was not in UTC: {error}") from error
+            raise
         if stripe.num_rows != self.row_groups[group].rows:
             raise CorruptFile(f"stripe {group} has {stripe.num_rows} rows where {self.row_groups[group].rows} should be")
         arrays = []
@@ -108,7 +121,7 @@ class OrcDataFile(DataFile):
                 if number in seconds:
                     beside = stripe.column(len(numbers) + seconds.index(number))
                     beside.validate()
-                    array = _exact(array, beside, plan.source.type)
+                    array = (_joined if apart else _exact)(array, beside, plan.source.type)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
@@ -136,6 +149,25 @@ def _exact(array: pa.Array, seconds: pa.Array, source: DataType) -> pa.Array:
     if not pa.types.is_nested(array.type):
         return array
     return rebuilt(array, seconds, source, _exact)
+
+
+def _joined(array: pa.Array, seconds: pa.Array, source: DataType) -> pa.Array:
+    """The same of timestamps that have nothing but their fractions."""
+    if source.root in TIMESTAMPS and pa.types.is_timestamp(array.type):
+        return _timestamps(_shifted(array, seconds), seconds, to_arrow(source))
+    if not pa.types.is_nested(array.type):
+        return array
+    return rebuilt(array, seconds, source, _joined)
+
+
+def _shifted(array: pa.Array, seconds: pa.Array) -> pa.Array:
+    """Fractions moved to their seconds, modulo 2⁶⁴, as the ORC library does."""
+    nanos = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) - _EPOCH * _NANOS
+    whole = seconds.fill_null(0).to_numpy(zero_copy_only=False) + _EPOCH
+    if np.any(((nanos < 0) | (nanos >= _NANOS)) & np.asarray(array.is_valid())):
+        raise CorruptFile("a timestamp has more than a second of fractions")
+    whole = whole - ((whole < 0) & (nanos > _MOST_KEPT_NANOS))
+    return pa.array(whole * _NANOS + nanos, pa.int64(), mask=np.asarray(array.is_null())).view(array.type)
 
 
 def _timestamps(array: pa.Array, seconds: pa.Array, arrow: pa.TimestampType) -> pa.Array:

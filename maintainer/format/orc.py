@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import pyarrow as pa
 
@@ -197,23 +198,31 @@ def has_timestamps(types: Sequence[OrcType], number: int) -> bool:
     return any(types[below].kind in (TIMESTAMP, TIMESTAMP_INSTANT) for below in subtree(types, number))
 
 
-def assemble(fetch: Fetch, tail: Tail, stripe: Stripe, footer: StripeFooter, columns: Sequence[tuple[int, bool]]) -> bytes:
-    """A file of one stripe, not compressed, of these columns, named by their place in `columns`.
+class Timestamps(Enum):
+    """What is wanted of the timestamps of a column."""
 
-    A column is a number of its type, and whether the seconds of its timestamps are wanted, as BIGINT, instead of them.
-    """
+    WHOLE = "whole"
+    SECONDS = "seconds"
+    """As BIGINT, as they are in the file."""
+    FRACTIONS = "fractions"
+    """Timestamps of the second from which ORC counts, each with its own nanoseconds."""
+
+
+def assemble(fetch: Fetch, tail: Tail, stripe: Stripe, footer: StripeFooter, columns: Sequence[tuple[int, Timestamps]]) -> bytes:
+    """A file of one stripe, not compressed, of these columns, named by their place in `columns`; a column is a number of its type."""
     types: list[OrcType] = [OrcType(STRUCT, (), tuple(str(index) for index in range(len(columns))), ())]
     encodings: list[tuple[int, int]] = [(0, 0)]
     streams: list[tuple[int, int, bytes]] = []
     contents: dict[int, dict[int, bytes]] = {}
     fetched: dict[Stream, bytes] = {}
     starts = []
-    for column, seconds in columns:
+    for column, wanted in columns:
         starts.append(len(types))
         shift = len(types) - column
         for number in subtree(tail.types, column):
             old = tail.types[number]
-            is_seconds = seconds and old.kind in (TIMESTAMP, TIMESTAMP_INSTANT)
+            is_timestamp = old.kind in (TIMESTAMP, TIMESTAMP_INSTANT)
+            is_seconds = is_timestamp and wanted is Timestamps.SECONDS
             new = OrcType(LONG, (), (), ()) if is_seconds else replace(old, children=tuple(child + shift for child in old.children))
             own: dict[int, bytes] = {}
             for stream in footer.streams.get(number, ()):
@@ -223,7 +232,9 @@ def assemble(fetch: Fetch, tail: Tail, stripe: Stripe, footer: StripeFooter, col
                     most = stream.length if tail.codec == "none" else _most(stream.length, tail.block_size)
                     fetched[stream] = decompress(fetch(stream.offset, stream.length), tail.codec, tail.block_size, most)
                 own[stream.kind] = fetched[stream]
-                streams.append((stream.kind, number + shift, fetched[stream]))
+                is_zero = is_timestamp and wanted is Timestamps.FRACTIONS and stream.kind == DATA
+                content = _zeros(len(fetched[stream]), footer.encodings[number][0]) if is_zero else fetched[stream]
+                streams.append((stream.kind, number + shift, content))
             kind, size = footer.encodings[number]
             if kind > 3 or size > _MOST_VALUES_PER_BYTE * len(own.get(LENGTH, b"")):
                 raise CorruptFile(f"column {number} has encoding {kind} with {size} entries")
@@ -252,6 +263,12 @@ def assemble(fetch: Fetch, tail: Tail, stripe: Stripe, footer: StripeFooter, col
     )
     post = encode((1, len(end)), (2, 0), (3, 256 << 10), (4, b"\0\x0c"), (5, 0), (6, tail.writer_version), (8000, "ORC"))
     return b"".join([MAGIC, *(content for _, _, content in streams), stripe_footer, end, post, bytes([len(post)])])
+
+
+def _zeros(size: int, encoding: int) -> bytes:
+    """Run lengths of nothing but 0, no fewer than any stream of this size has: its longest runs are of 512, or 130, and no shorter in bytes."""
+    run = b"\xc1\xff\0\0" if encoding >= 2 else b"\x7f\0\0"
+    return run * (size // len(run) + 1)
 
 
 def _check_lengths(types: Sequence[OrcType], found: OrcType, encoding: int, own: Mapping[int, bytes], contents: Mapping[int, Streams]) -> None:

@@ -59,7 +59,7 @@ def stripes(data: bytes) -> list[bytes]:
         return data[offset : offset + length]
 
     tail = orc.read_tail(fetch, len(data))
-    columns = [(column, False) for column in tail.types[0].children]
+    columns = [(column, orc.Timestamps.WHOLE) for column in tail.types[0].children]
     return [orc.assemble(fetch, tail, stripe, orc.read_stripe_footer(fetch, tail, stripe), columns) for stripe in tail.stripes]
 
 

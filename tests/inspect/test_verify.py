@@ -39,7 +39,7 @@ def test_no_table_of_java_has_a_problem_whatever_its_kind(name: str) -> None:
         assert maintainer.open_table(str(java_case(name, after).directory)).verify().problems == ()
 
 
-@pytest.mark.parametrize("name", ["append_only", "pk_nullable", "types_orc"])
+@pytest.mark.parametrize("name", ["append_only", "pk_nullable"])
 def test_data_that_cannot_be_read_is_refused_and_no_problem(name: str) -> None:
     with pytest.raises(maintainer.Unsupported):
         maintainer.open_table(str(java_case(name).directory)).verify(deep=True)
