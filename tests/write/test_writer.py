@@ -225,7 +225,7 @@ def test_tables_outside_of_the_scope_are_refused_before_anything_is_written(tmp_
     store = table(tmp_path)
     set_options(store.uri, **{"sequence.snapshot-ordering": "true"})
     before = everything(tmp_path)
-    with pytest.raises(Unsupported, match="sequence.snapshot-ordering"):
+    with pytest.raises(Unsupported, match=r"sequence\.snapshot-ordering"):
         writing(open_store(store.uri))
     assert everything(tmp_path) == before
 
