@@ -14,8 +14,8 @@ from enum import Enum
 import pyarrow as pa
 
 from maintainer.errors import CorruptFile, Unsupported
-from maintainer.format import orc_lengths
-from maintainer.format.protobuf import Message, encode, varint
+from maintainer.format import orc_lengths, varint
+from maintainer.format.protobuf import Message, encode
 
 MAGIC = b"ORC"
 LONG, TIMESTAMP, LIST, MAP, STRUCT, UNION, DECIMAL, TIMESTAMP_INSTANT = 4, 9, 10, 11, 12, 13, 14, 18
@@ -300,7 +300,7 @@ def _most_values(types: Sequence[OrcType], number: int, contents: Mapping[int, S
 
 
 def encode_type(found: OrcType) -> bytes:
-    children = b"".join(map(varint, found.children))
+    children = b"".join(map(varint.encode, found.children))
     return encode((1, found.kind), *(((2, children),) if children else ()), *((3, name) for name in found.names), *found.parameters)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from maintainer.errors import CorruptFile
+from maintainer.format import varint
 
 _BYTES = 2
 _LONGEST_VARINT = 10
@@ -95,22 +96,13 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise CorruptFile("a message ends within a number, or it is too long")
 
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def encode(*fields: tuple[int, int | bytes | str]) -> bytes:
     """A message of these fields."""
     parts = []
     for number, value in fields:
         if isinstance(value, int):
-            parts += [varint(number << 3), varint(value)]
+            parts += [varint.encode(number << 3), varint.encode(value)]
         else:
             data = value.encode() if isinstance(value, str) else value
-            parts += [varint(number << 3 | _BYTES), varint(len(data)), data]
+            parts += [varint.encode(number << 3 | _BYTES), varint.encode(len(data)), data]
     return b"".join(parts)
