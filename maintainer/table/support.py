@@ -46,8 +46,8 @@ ACTED_ON: Mapping[str, str] = {
         "data-file.prefix data-file.path-directory file.suffix.include.compression partition.default-name partition.legacy-name"
     ),
     "format, size and compression of data files": (
-        "file.format file.format.per.level data-file.thin-mode avro.codec target-file-size file.compression file.compression.per.level "
-        "file.compression.zstd-level"
+        "file.format file.format.per.level data-file.thin-mode avro.codec orc.timestamp-ltz.legacy.type target-file-size "
+        "file.compression file.compression.per.level file.compression.zstd-level"
     ),
     "statistics of data files": (
         "metadata.stats-mode metadata.stats-mode.per.level metadata.stats-dense-store metadata.stats-keep-first-n-columns fields.*.stats-mode"
