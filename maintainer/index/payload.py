@@ -1,56 +1,90 @@
-"""What building a payload produced, and the index manifest's record of it (spec 06 §8; Java `PkSortedIndexFile`)."""
+"""What a payload is built from and what comes of it, and the index manifest's record of it (spec 06 §8, §10; Java `PkSortedIndexFile`).
+
+    rows, ordinal by ordinal ──┐
+    what an older payload has ─┴─▶ family ──▶ bytes, handed to a sink as they come ──▶ BuiltPayload
+
+A payload is never held as a whole: a sink takes its bytes one after the other, and what a build has to hold is bounded by its `Resources`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import pyarrow as pa
+
+from maintainer.data.spill import Spill
 from maintainer.format import source_meta
 from maintainer.format.source_meta import SourceMeta
+from maintainer.format.stored_block import Buffer, Sink
 from maintainer.index.definition import IndexDefinition
 from maintainer.model.files import GlobalIndexMeta, IndexFileMeta
 
-Chunk = bytes | bytearray | memoryview
-_SMALL = 16 << 10
+DEFAULT_MEMORY = 256 << 20
 _LARGE = 1 << 20
+
+
+class Rows(NamedTuple):
+    """Values of consecutive rows; `first` is the ordinal of the first one."""
+
+    first: int
+    values: pa.Array
+
+
+class Move(NamedTuple):
+    """Rows of a source file that an older payload has: `rows` ordinals from `old` on are those from `new` on in the payload to build."""
+
+    old: int
+    new: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a build may use: bytes of memory, and where it spills what does not fit."""
+
+    memory: int = DEFAULT_MEMORY
+    spill: Spill = field(default_factory=Spill)
 
 
 @dataclass(frozen=True)
 class BuiltPayload:
-    """The bytes of a payload, in pieces that are written one after the other, and what its metadata says of it."""
+    """What is known of a payload when all of its bytes have been handed to the sink."""
 
-    chunks: Sequence[Chunk]
     size: int
     row_count: int
     index_meta: bytes
 
 
-class PayloadSink:
-    """Collects what a writer gives it; many small pieces become a few large ones."""
+class PayloadOutput:
+    """Hands on what a writer gives it; many small pieces become one."""
 
-    def __init__(self) -> None:
-        self._chunks: list[Chunk] = []
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
         self._small = bytearray()
-        self._size = 0
+        self.size = 0
+        """Bytes so far."""
 
-    def write(self, data: Chunk) -> None:
-        """Append; `data` must not change afterwards."""
-        self._size += len(data)
-        if len(data) < _SMALL:
-            self._small += data
-        if len(data) >= _SMALL or len(self._small) >= _LARGE:
+    def write(self, data: Buffer) -> None:
+        """Append; `data` may change afterwards."""
+        self.size += len(data)
+        if len(data) >= _LARGE:
             self._flush()
-        if len(data) >= _SMALL:
-            self._chunks.append(data)
+            self._sink(data)
+            return
+        self._small += data
+        if len(self._small) >= _LARGE:
+            self._flush()
 
-    def payload(self, row_count: int, index_meta: bytes) -> BuiltPayload:
-        """Everything that was written."""
+    def built(self, row_count: int, index_meta: bytes) -> BuiltPayload:
+        """The end: nothing is written any more."""
         self._flush()
-        return BuiltPayload(self._chunks, self._size, row_count, index_meta)
+        return BuiltPayload(self.size, row_count, index_meta)
 
     def _flush(self) -> None:
         if self._small:
-            self._chunks.append(self._small)
+            self._sink(self._small)
             self._small = bytearray()
 
 

@@ -6,10 +6,12 @@ killed leaves unreferenced files, which the orphan cleaner finds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from maintainer.data.key_cache import KeyCache
-from maintainer.index.payload import Chunk
+from maintainer.format.stored_block import Buffer
 from maintainer.model.bucket import BucketState
 from maintainer.storage.layout import FileNames
 from maintainer.table.store import TableStore
@@ -32,16 +34,20 @@ class Attempt:
         """The URI of the bucket."""
         return f"{self.store.uri}/{self.store.layout.bucket_directory(self.bucket.partition, self.bucket.bucket)}"
 
-    def write_index(self, chunks: Sequence[Chunk]) -> str:
-        """Store an index file; its name."""
+    @contextmanager
+    def new_index(self) -> Iterator[NewIndexFile]:
+        """An index file to write to; when the block ends with an error it is not there."""
         name = self.index_names.next()
         path = self.store.layout.index_file_path(name, self.bucket.partition, self.bucket.bucket)
         self.created.append(path)
-        with self.store.storage.create(path) as output:
-            for chunk in chunks:
-                output.write(chunk)
-                self.bytes_written += len(chunk)
-        return name
+        try:
+            with self.store.storage.create(path) as output:
+                file = NewIndexFile(name, output)
+                yield file
+        except Exception:
+            self.discard([path])
+            raise
+        self.bytes_written += file.size
 
     def discard(self, paths: Collection[str]) -> None:
         """Delete paths that this attempt created and has no use for any more."""
@@ -53,3 +59,16 @@ class Attempt:
         """Delete everything that this attempt created; what cannot be deleted is an orphan."""
         self.store.delete_abandoned(self.created)
         self.created.clear()
+
+
+class NewIndexFile:
+    """An index file that is being written."""
+
+    def __init__(self, name: str, output: Any) -> None:
+        self.name = name
+        self.size = 0
+        self._output = output
+
+    def write(self, data: Buffer) -> None:
+        self._output.write(data)
+        self.size += len(data)

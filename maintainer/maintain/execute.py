@@ -24,7 +24,7 @@ from maintainer.errors import CorruptFile, UsageError
 from maintainer.index import groups
 from maintainer.index.definition import IndexDefinition, definitions
 from maintainer.index.groups import GroupPlan
-from maintainer.index.payload import BuiltPayload
+from maintainer.index.payload import Resources
 from maintainer.maintain.attempt import Attempt
 from maintainer.maintain.compact import BucketCompaction
 from maintainer.maintain.lookup import DeletionVectors
@@ -97,6 +97,8 @@ class _Execution:
         self.definitions = definitions(schema)
         self.reason = work.reason
         self.memory = work.memory
+        self.budget = memory
+        self.spill = spill
         bucket = work.bucket
         vectors = read_deletions(store.storage, store.layout, bucket.deletion_file, bucket.partition, bucket.bucket) if work.unit else {}
         self.deletions = DeletionVectors(vectors)
@@ -185,7 +187,13 @@ class _Execution:
         if self.work.kind is WorkKind.INDEX:
             plans = self._asked_for(state)
         return rebuild_groups(
-            state, plans, groups.orphans(state, self.definitions), self.compaction.open, self._write_payload, self.compaction.count
+            state,
+            plans,
+            groups.orphans(state, self.definitions),
+            self.compaction.open,
+            self.attempt.new_index,
+            self.compaction.count,
+            Resources(self.budget, self.spill),
         )
 
     def _asked_for(self, state: BucketState) -> list[tuple[IndexDefinition, GroupPlan]]:
@@ -193,9 +201,6 @@ class _Execution:
         named = frozenset(self.work.rebuilds)
         plans = group_plans(state, self.definitions, named)
         return [(one, plan) for one, plan in plans if Rebuild(one.column, plan.level) in named or not plan.sources]
-
-    def _write_payload(self, built: BuiltPayload) -> str:
-        return self.attempt.write_index(built.chunks)
 
     def _message(self, deletion_file: IndexFileMeta | None, changes: GroupChanges) -> CommitMessage:
         before, after = tuple(self.compaction.before.values()), tuple(self.compaction.after.values())

@@ -11,16 +11,17 @@ all rows. A level whose sources are unchanged keeps its payload; any difference 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-
-import pyarrow as pa
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
 
 from maintainer.data.reader import DataFile
 from maintainer.errors import CorruptFile, CorruptTable, StorageError
+from maintainer.format.stored_block import Buffer
 from maintainer.index import family, groups
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.groups import GroupPlan
-from maintainer.index.payload import BuiltPayload, payload_entry
+from maintainer.index.payload import BuiltPayload, Resources, Rows, payload_entry
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, IndexFileMeta
 from maintainer.model.work import IndexFailure, Rebuild
@@ -30,6 +31,14 @@ BATCH_BYTES = 16 << 20
 """Of the stored bytes of whole rows: one column of them may take a multiple in memory."""
 _NOT_ABOUT_VALUES = (StorageError, CorruptFile, CorruptTable, MemoryError)
 """What fails the whole work instead of one group: nothing would come of publishing around a broken store or table."""
+
+
+class NewPayload(Protocol):
+    """A file that a payload is written to."""
+
+    name: str
+
+    def write(self, data: Buffer, /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,12 @@ def rebuild_groups(
     plans: Sequence[tuple[IndexDefinition, GroupPlan]],
     orphans: Sequence[IndexFileMeta],
     open_file: Callable[[DataFileMeta], DataFile],
-    write: Callable[[BuiltPayload], str],
+    create: Callable[[], AbstractContextManager[NewPayload]],
     was_read: Callable[[int], None],
+    resources: Resources,
 ) -> GroupChanges:
-    """Build and drop groups; `state` is the bucket as the commit leaves it, `write` stores a payload and answers its file name, and
-    `was_read` is told the bytes of each column that was read."""
+    """Build and drop groups; `state` is the bucket as the commit leaves it. `create` makes the file of a payload, which is gone again
+    when the block ends with an error; `was_read` is told the bytes of each column that was read."""
     files = {file.file_name: file for file in state.files}
     added: list[IndexFileMeta] = []
     removed = list(orphans)
@@ -81,12 +91,15 @@ def rebuild_groups(
         total = sum(rows for _, rows in plan.sources)
         read: list[int] = []
         try:
-            column = _column(definition, [files[name] for name, _ in plan.sources], open_file, read.append)
-            built = family.family(definition.family).build(column, definition, total)
-            if built.row_count != total:
-                raise ValueError(f"the payload covers {built.row_count} rows, the level has {total}")
-            entry = payload_entry(definition, plan.level, plan.sources, built, "")  # may fail, and then nothing must have been written
-            added.append(replace(entry, file_name=write(built)))
+            payload_entry(
+                definition, plan.level, plan.sources, BuiltPayload(0, 0, b""), ""
+            )  # may fail, and then nothing must have been written
+            rows = _rows(definition, [files[name] for name, _ in plan.sources], open_file, read.append)
+            with create() as file:
+                built = family.family(definition.family).build(rows, definition, total, file.write, resources)
+                if built.row_count != total:
+                    raise ValueError(f"the payload covers {built.row_count} rows, the level has {total}")
+            added.append(payload_entry(definition, plan.level, plan.sources, built, file.name))
         except _NOT_ABOUT_VALUES:
             raise
         except Exception as error:  # whatever a family stumbles over concerns its own group alone
@@ -95,18 +108,20 @@ def rebuild_groups(
     return GroupChanges(tuple(added), tuple(_distinct(removed)), tuple(failures))
 
 
-def _column(
+def _rows(
     definition: IndexDefinition,
     files: Sequence[DataFileMeta],
     open_file: Callable[[DataFileMeta], DataFile],
     was_read: Callable[[int], None],
-) -> Iterator[pa.Array]:
+) -> Iterator[Rows]:
     """The indexed column of all physical rows, file after file."""
+    first = 0
     for meta in files:
         batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * meta.row_count // max(meta.file_size, 1)))
         with open_file(meta) as file:
             for _, batch in file.batches([definition.column], batch_rows):
-                yield batch.column(0)
+                yield Rows(first, batch.column(0))
+                first += batch.num_rows
             was_read(file.stored_bytes(definition.column))
 
 

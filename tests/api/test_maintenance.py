@@ -381,7 +381,7 @@ class TestFailures:
         define(table)
         tried: list[str] = []
 
-        def build(column: Any, definition: Any, total_rows: int) -> Any:
+        def build(rows: Any, definition: Any, total_rows: int, *rest: Any) -> Any:
             tried.append(definition.column)
             raise ValueError("no")
 

@@ -23,6 +23,7 @@ from tests.support.sorted_index import (
     arrow,
     ask,
     build,
+    build_arrays,
     content,
     definition,
     grouped,
@@ -168,7 +169,7 @@ def test_texts_that_repeat_in_some_chunks_leave_no_trace(name: str, seed: int) -
         chunks.append([None if random.random() < 0.1 else text for text in texts])
     chunks.append(["text 1"])
     rows = [text for chunk in chunks for text in chunk]
-    built = family.family(name).build(pa.chunked_array(chunks, pa.string()), definition(name, "STRING", options(name, 40)), len(rows))
+    built = build_arrays([pa.array(chunk, pa.string()) for chunk in chunks], definition(name, "STRING", options(name, 40)), len(rows))
     assert content(built) == REFERENCES[name](*grouped(rows, type_("STRING")), 40)
 
 
@@ -185,22 +186,22 @@ def test_columns_come_in_any_chunks(name: str) -> None:
     whole = ["b", None, "a", "b", None, "c", "a"]
     expected = content(build(index, whole))
     parts = [arrow(whole[:2], "STRING"), arrow([], "STRING"), arrow(whole[2:], "STRING")]
-    for column in (parts, iter(parts), pa.chunked_array(parts), [arrow(whole, "STRING").dictionary_encode()]):
-        assert content(family.family(name).build(column, index, 7)) == expected
+    for column in (parts, iter(parts), [arrow(whole, "STRING").dictionary_encode()]):
+        assert content(build_arrays(column, index, 7)) == expected
 
 
 @pytest.mark.parametrize("name", ["btree", "bitmap"])
 def test_a_wrong_number_of_rows_fails_the_build(name: str) -> None:
     with pytest.raises(MaintainerError, match="hold 2 rows instead of the 3"):
-        family.family(name).build([arrow([1, 2], "INT")], definition(name, "INT"), 3)
+        build_arrays([arrow([1, 2], "INT")], definition(name, "INT"), 3)
     with pytest.raises(MaintainerError, match="at least one row"):
-        family.family(name).build([], definition(name, "INT"), 0)
+        build_arrays([], definition(name, "INT"), 0)
 
 
 @pytest.mark.parametrize("name", ["btree", "bitmap"])
 def test_types_without_keys_are_refused(name: str) -> None:
     with pytest.raises(Unsupported, match="not supported by global index"):
-        family.family(name).build([pa.array([b"a"])], definition(name, "BYTES"), 1)
+        build_arrays([pa.array([b"a"])], definition(name, "BYTES"), 1)
 
 
 def test_unknown_families_are_refused() -> None:
@@ -222,7 +223,7 @@ def test_milliseconds_of_a_finer_column_are_grouped() -> None:
     column = pa.array([1_999, 1_000, -1, 2_000], pa.timestamp("us"))
     for name in ("btree", "bitmap"):
         index = definition(name, "TIMESTAMP(3)")
-        built = family.family(name).build([column], index, 4)
+        built = build_arrays([column], index, 4)
         entries = [list(ids) for _, ids in open_payload(content(built), index, built.index_meta, 4).entries()]
         assert entries == [[2], [0, 1], [3]]
 

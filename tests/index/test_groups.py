@@ -30,7 +30,7 @@ def file(name: str, level: int, rows: int = 10, source: FileSource | None = File
 
 def group(name: str, level: int, *files: tuple[str, int], **changes: Any) -> IndexFileMeta:
     """A payload over these files; `changes` are those of its index metadata."""
-    made = payload_entry(INDEX, level, files, BuiltPayload([], 100, sum(rows for _, rows in files), b""), name)
+    made = payload_entry(INDEX, level, files, BuiltPayload(100, sum(rows for _, rows in files), b""), name)
     assert made.global_index is not None
     return replace(made, global_index=replace(made.global_index, **changes))
 
@@ -44,7 +44,7 @@ FILES = [file("b", 5), file("a", 5), file("c", 4), file("new", 0, source=FileSou
 
 
 def test_entry_of_a_payload() -> None:
-    made = payload_entry(INDEX, 5, [A, ("b", 3)], BuiltPayload([b"x"], 1, 13, b"meta"), "index-1-0")
+    made = payload_entry(INDEX, 5, [A, ("b", 3)], BuiltPayload(1, 13, b"meta"), "index-1-0")
     assert (made.index_type, made.file_name, made.file_size, made.row_count, made.deletion_ranges) == ("btree", "index-1-0", 1, 13, None)
     assert made.global_index == GlobalIndexMeta(0, 12, 1, None, b"meta", source_meta.encode(SourceMeta(5, (A, ("b", 3)))))
 

@@ -12,14 +12,13 @@ import pytest
 
 from maintainer.data.values import to_arrow_array
 from maintainer.format import key_bytes
-from maintainer.index import family
 from maintainer.index.family import bitmap, ordering
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.types import CHARACTERS, FLOATS, DataType, TypeRoot
 from maintainer.model.values import order_key
 from tests.support.builders import type_
 from tests.support.campaign import share
-from tests.support.sorted_index import content, definition, grouped, open_payload, reference_bitmap, reference_btree
+from tests.support.sorted_index import build_arrays, content, definition, grouped, open_payload, reference_bitmap, reference_btree
 
 ROUNDS = share("random columns of indexes", short=160, long=8000)
 TEXTS = ["", "a", "a\0", "a\0b", "ab", "b", "\0", "é", "ü" * 3, "\ud7ff", "\ue000", "\uffff", "😀", "😀a", "\U0010ffff", "x" * 14, "x" * 15,
@@ -184,7 +183,7 @@ def test_random_columns(kind: str, part: int, monkeypatch: pytest.MonkeyPatch) -
         arrays = chunks(chance, values, index.data_type)
         about = f"seed {seed}: {name}, {values}"
         given = arrays if chance.random() < 0.5 or any(pa.types.is_dictionary(each.type) for each in arrays) else iter(arrays)
-        built = family.family(kind).build(given, index, len(values))
+        built = build_arrays(given, index, len(values))
         entries, nulls = grouped(values, index.data_type)
         if kind == "btree" or peers == "off":
             assert content(built) == REFERENCES[kind](entries, nulls, block_size, compression), about

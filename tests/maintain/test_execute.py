@@ -370,7 +370,7 @@ class TestGroups:
         table = with_base_of_indexed(tmp_path)
         table.write({1: 7})
 
-        def build(column: Any, definition: Any, total_rows: int) -> Any:
+        def build(*arguments: Any) -> Any:
             raise ValueError("a value that cannot be indexed")
 
         with monkeypatch.context() as patch:

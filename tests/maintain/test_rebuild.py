@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from maintainer.errors import CorruptFile, StorageError
 from maintainer.format import source_meta
 from maintainer.format.source_meta import SourceMeta
 from maintainer.index.definition import definitions
-from maintainer.index.payload import BuiltPayload
+from maintainer.index.payload import Resources
 from maintainer.maintain.rebuild import GroupChanges, group_plans, rebuild_groups
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, DataFileMeta, IndexFileMeta
@@ -45,18 +46,32 @@ class Column:
         return 8 * self.rows
 
 
-def changes(files: list[DataFileMeta], payloads: list[IndexFileMeta], *, open_file: Any = None) -> tuple[GroupChanges, list[BuiltPayload]]:
-    state = BucketState(EMPTY_ROW, 0, 1, tuple(files), None, tuple(payloads))
-    written: list[BuiltPayload] = []
+class Payload:
+    """A payload file in memory."""
 
-    def write(built: BuiltPayload) -> str:
-        written.append(built)
-        return f"index-{len(written)}"
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.data = bytearray()
+
+    def write(self, data: Any) -> None:
+        self.data += data
+
+
+def changes(files: list[DataFileMeta], payloads: list[IndexFileMeta], *, open_file: Any = None) -> tuple[GroupChanges, list[Payload]]:
+    state = BucketState(EMPTY_ROW, 0, 1, tuple(files), None, tuple(payloads))
+    written: list[Payload] = []
+
+    @contextmanager
+    def create() -> Iterator[Payload]:
+        file = Payload(f"index-{len(written) + 1}")
+        yield file
+        written.append(file)
 
     def opened(meta: DataFileMeta) -> Column:
         return Column(meta.row_count)
 
-    return rebuild_groups(state, group_plans(state, DEFINITIONS), [], open_file or opened, write, lambda size: None), written
+    plans = group_plans(state, DEFINITIONS)
+    return rebuild_groups(state, plans, [], open_file or opened, create, lambda size: None, Resources()), written
 
 
 def group(level: int, *files: DataFileMeta, name: str = "old") -> IndexFileMeta:

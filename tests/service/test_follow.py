@@ -351,7 +351,7 @@ def test_a_pass_reads_only_what_has_come_since_the_one_before(table: SmallTable,
 def test_groups_that_cannot_be_built_are_tried_again_when_their_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     tried: list[int] = []
 
-    def build(column: Any, definition: Any, total_rows: int) -> Any:
+    def build(rows: Any, definition: Any, total_rows: int, *rest: Any) -> Any:
         tried.append(total_rows)
         raise ValueError("no")
 

@@ -23,7 +23,6 @@ from maintainer.data.values import to_arrow_array
 from maintainer.data.writer import DataFileWriter
 from maintainer.format import snapshot_json
 from maintainer.index.definition import definitions
-from maintainer.index.family import family
 from maintainer.index.groups import sources
 from maintainer.index.payload import payload_entry
 from maintainer.model.files import (
@@ -43,6 +42,7 @@ from maintainer.model.values import order_keys
 from maintainer.storage.layout import FileNames
 from maintainer.table.store import TableStore, create_store, open_store
 from maintainer.write.bucketing import group
+from tests.support.sorted_index import build_arrays
 
 Row = Mapping[str, Any]
 
@@ -142,9 +142,9 @@ class BuiltTable:
                 for level, members in sources(bucket.files).items():
                     column = [self._column(key, files[name], definition.column) for name, _ in members]
                     total = sum(rows for _, rows in members)
-                    payload = family(str(definition.family)).build(pa.chunked_array(column), definition, total)
+                    payload = build_arrays(column, definition, total)
                     name = self._names.next()
-                    self.store.storage.write(self.store.layout.index_file_path(name), b"".join(payload.chunks))
+                    self.store.storage.write(self.store.layout.index_file_path(name), payload.data)
                     built.append(payload_entry(definition, level, members, payload, name))
                     bucket.payloads.append(built[-1])
         return built

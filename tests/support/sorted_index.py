@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from maintainer.data.values import to_arrow_array
 from maintainer.format import key_bytes
 from maintainer.index import family
 from maintainer.index.definition import FamilyName, IndexDefinition
-from maintainer.index.payload import BuiltPayload
+from maintainer.index.payload import Resources, Rows
 from maintainer.model.predicate import Leaf
 from maintainer.model.types import DataType
 from maintainer.model.values import order_key
@@ -35,16 +36,40 @@ def definition(name: str, data_type: str | DataType, options: Mapping[str, str] 
     return IndexDefinition("c", 1, name, FamilyName(name), dict(options or {}), found)
 
 
-def build(index: IndexDefinition, values: Sequence[Any]) -> BuiltPayload:
+@dataclass(frozen=True)
+class Built:
+    """A payload in memory, and what its builder said of it."""
+
+    data: bytes
+    size: int
+    row_count: int
+    index_meta: bytes
+
+
+def build(index: IndexDefinition, values: Sequence[Any]) -> Built:
     """A payload of internal values."""
-    return family.family(index.family).build([to_arrow_array(values, index.data_type)], index, len(values))
+    return build_arrays([to_arrow_array(values, index.data_type)], index, len(values))
 
 
-def content(built: BuiltPayload) -> bytes:
+def build_arrays(arrays: Iterable[pa.Array], index: IndexDefinition, total: int, resources: Resources | None = None) -> Built:
+    """A payload of Arrow arrays, one behind the other."""
+    data = bytearray()
+    made = family.family(index.family).build(rows(arrays), index, total, data.extend, resources or Resources())
+    assert len(data) == made.size
+    return Built(bytes(data), made.size, made.row_count, made.index_meta)
+
+
+def rows(arrays: Iterable[pa.Array]) -> Iterable[Rows]:
+    """Arrays one behind the other."""
+    first = 0
+    for array in arrays:
+        yield Rows(first, array)
+        first += len(array)
+
+
+def content(built: Built) -> bytes:
     """The bytes of a payload."""
-    data = b"".join(built.chunks)
-    assert len(data) == built.size
-    return data
+    return built.data
 
 
 def reading(data: bytes) -> Callable[[int, int], bytes]:
@@ -57,7 +82,7 @@ def open_payload(data: bytes, index: IndexDefinition, index_meta: bytes | None, 
     return family.family(index.family).open(reading(data), len(data), index, index_meta, total)
 
 
-def ask(built: BuiltPayload, index: IndexDefinition, leaf: Leaf) -> list[int] | None:
+def ask(built: Built, index: IndexDefinition, leaf: Leaf) -> list[int] | None:
     """The ordinals that a fresh reader answers."""
     found = open_payload(content(built), index, built.index_meta, built.row_count).evaluate(leaf)
     return None if found is None else list(found)

@@ -1,25 +1,28 @@
 """The families that can be built and read, found by name (DESIGN §4, rule 3).
 
-Each lives in a module of its own; adding one is a line in `_MODULES`. A family builds one payload from the values of an ordered source
-group, and opens a payload to ask it which rows may satisfy a predicate.
+Each lives in a module of its own; adding one is a line in `_MODULES`. A family says which columns and options it takes, builds one payload
+from the values of an ordered source group, and opens a payload to ask it which rows may satisfy a predicate.
+
+When a few of the files of a group changed, a family may build from what the older payload says of the others: `carry` takes it from the
+reader of that payload, and `build` gets it beside the rows of the new files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from pyroaring import BitMap64
 
 from maintainer.errors import Unsupported
-from maintainer.format.stored_block import ReadRange
+from maintainer.format.stored_block import ReadRange, Sink
 from maintainer.index.definition import FamilyName, IndexDefinition
-from maintainer.index.payload import BuiltPayload
+from maintainer.index.payload import BuiltPayload, Move, Resources, Rows
 from maintainer.model.predicate import Leaf
+from maintainer.model.types import DataType
 
 _MODULES = {
     FamilyName.BTREE: "maintainer.index.family.btree",
@@ -43,8 +46,29 @@ class FamilyReader(Protocol):
 class Family(Protocol):
     """What every family module offers."""
 
-    def build(self, column: pa.ChunkedArray | Iterable[pa.Array], definition: IndexDefinition, total_rows: int) -> BuiltPayload:
-        """The payload of a group whose `total_rows` values come in ordinal order."""
+    def validate(self, column: str, data_type: DataType, options: Mapping[str, str]) -> None:
+        """Raise `UsageError` when the family cannot index such a column, or not with these (resolved) options; the schema's rules are
+        `maintainer.index.definition`'s."""
+
+    def build(
+        self,
+        rows: Iterable[Rows],
+        definition: IndexDefinition,
+        total_rows: int,
+        sink: Sink,
+        resources: Resources = ...,
+        carried: Any = None,
+    ) -> BuiltPayload:
+        """Hand the bytes of the payload of a group of `total_rows` rows to `sink`, in order.
+
+        `rows` ascend; together with what is `carried` they are all rows of the group, each once, else `MaintainerError`.
+        """
+
+    def carry(self, reader: FamilyReader, moves: Sequence[Move]) -> Any:
+        """What an open payload says of the rows that moved, for `build`; None when it has to be built from all rows.
+
+        Nothing need be read before `build` does; what is read is checked, and `CorruptFile` then means to build from all rows, too.
+        """
 
     def open(self, read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> FamilyReader:
         """A payload of `size` bytes; nothing is read before it is asked."""

@@ -8,8 +8,9 @@ bytes are Java's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,35 +23,50 @@ from maintainer.format import index_meta, key_bytes, posting
 from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, ONE_ENTRY, BitmapFile, BitmapWriter, DictionaryEntry
 from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable
-from maintainer.format.stored_block import PayloadBytes, ReadRange
+from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
-from maintainer.index.family.ordering import OrderedColumn
+from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn, consecutive
 from maintainer.index.family.sorted import SortedReader, after_prefix, text_test
 from maintainer.index.options import block_compressor, memory_size, peer_blocks
-from maintainer.index.payload import BuiltPayload, PayloadSink
+from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
 from maintainer.model.like import check_pattern, regular_expression
 from maintainer.model.predicate import Leaf, Op
+
+if TYPE_CHECKING:
+    from maintainer.index.family import FamilyReader
 
 PREFIX = "bitmap-index."
 MAX_PEER_KEYS = 100_000
 BATCH_IDS = 1 << 20
 
 
-def build(column: pa.ChunkedArray | Iterable[pa.Array], definition: IndexDefinition, total_rows: int) -> BuiltPayload:
+def build(
+    rows: Iterable[Rows],
+    definition: IndexDefinition,
+    total_rows: int,
+    sink: Sink,
+    resources: Resources = DEFAULT_RESOURCES,
+    carried: Any = None,
+) -> BuiltPayload:
     """See `Family.build`."""
     block_size = memory_size(definition.options, f"{PREFIX}dictionary-block-size", DEFAULT_BLOCK_SIZE)
-    ordered = OrderedColumn(column, definition.data_type, total_rows)
+    ordered = OrderedColumn(consecutive(rows), definition.data_type, total_rows)
     if peer_blocks(definition.options) and _orders_differ(ordered, definition):
         block_size = ONE_ENTRY
-    sink = PayloadSink()
-    writer = BitmapWriter(sink.write, block_size, block_compressor(definition.options, PREFIX))
+    output = PayloadOutput(sink)
+    writer = BitmapWriter(output.write, block_size, block_compressor(definition.options, PREFIX))
     first = last = None
     for batch in ordered.batches():
         writer.add(batch.keys, posting.encode_groups(batch.ids, batch.starts))
         first = batch.keys[0] if first is None else first
         last = batch.keys[-1]
     writer.finish(ordered.null_ids, ordered.row_ids)
-    return sink.payload(total_rows, index_meta.encode(IndexMeta(first, last, len(ordered.null_ids) > 0)))
+    return output.built(total_rows, index_meta.encode(IndexMeta(first, last, len(ordered.null_ids) > 0)))
+
+
+def carry(reader: FamilyReader, moves: Sequence[Move]) -> Any:
+    """See `Family.carry`."""
+    return None
 
 
 def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> BitmapReader:  # noqa: A001

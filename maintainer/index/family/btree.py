@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile
 from maintainer.format import index_meta, posting
 from maintainer.format.btree import DEFAULT_BLOCK_SIZE, BTreeFile, BTreeWriter, Ids
 from maintainer.format.key_bytes import Comparable
-from maintainer.format.stored_block import PayloadBytes, ReadRange
+from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
-from maintainer.index.family.ordering import OrderedColumn
+from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn, consecutive
 from maintainer.index.family.sorted import SortedReader, after_prefix
 from maintainer.index.options import block_compressor, memory_size
-from maintainer.index.payload import BuiltPayload, PayloadSink
+from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
 from maintainer.model.predicate import Leaf
+
+if TYPE_CHECKING:
+    from maintainer.index.family import FamilyReader
 
 PREFIX = "btree-index."
 _UNION_IDS = 1 << 20
 
 
-def build(column: pa.ChunkedArray | Iterable[pa.Array], definition: IndexDefinition, total_rows: int) -> BuiltPayload:
+def build(
+    rows: Iterable[Rows],
+    definition: IndexDefinition,
+    total_rows: int,
+    sink: Sink,
+    resources: Resources = DEFAULT_RESOURCES,
+    carried: Any = None,
+) -> BuiltPayload:
     """See `Family.build`."""
     block_size = memory_size(definition.options, f"{PREFIX}block-size", DEFAULT_BLOCK_SIZE)
-    ordered = OrderedColumn(column, definition.data_type, total_rows)
-    sink = PayloadSink()
-    writer = BTreeWriter(sink.write, block_size, block_compressor(definition.options, PREFIX))
+    ordered = OrderedColumn(consecutive(rows), definition.data_type, total_rows)
+    output = PayloadOutput(sink)
+    writer = BTreeWriter(output.write, block_size, block_compressor(definition.options, PREFIX))
     for batch in ordered.batches():
         writer.add(batch.keys, batch.ids, batch.starts)
-    return sink.payload(total_rows, index_meta.encode(writer.finish(ordered.null_ids)))
+    return output.built(total_rows, index_meta.encode(writer.finish(ordered.null_ids)))
+
+
+def carry(reader: FamilyReader, moves: Sequence[Move]) -> Any:
+    """See `Family.carry`."""
+    return None
 
 
 def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> BTreeReader:  # noqa: A001

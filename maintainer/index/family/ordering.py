@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from maintainer.errors import MaintainerError
 from maintainer.format import key_bytes
 from maintainer.format.byte_column import ByteColumn
+from maintainer.index.payload import Resources, Rows
 from maintainer.merge.order import sort_groups, stable_argsort
 from maintainer.model.types import CHARACTERS, DataType
 
@@ -27,6 +28,19 @@ BATCH_KEY_BYTES = 32 << 20
 _SAMPLE = 2048
 _REPEATS = 4
 """How often, on average, the first texts of a chunk must repeat to be held once."""
+
+
+DEFAULT_RESOURCES = Resources()
+
+
+def consecutive(rows: Iterable[Rows]) -> Iterator[pa.Array]:
+    """The values of rows without a gap."""
+    after = 0
+    for first, values in rows:
+        if first != after:
+            raise MaintainerError(f"rows from {after} on are missing: the next is {first}")
+        after += len(values)
+        yield values
 
 
 @dataclass(frozen=True)
