@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 from maintainer.format import varint
 
+_WHOLE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+"""Rows of so many bytes are moved as numbers."""
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
 
@@ -83,6 +85,14 @@ class ByteColumn:
         offsets = self.offsets[start : stop + 1]
         return ByteColumn(self.data[offsets[0] : offsets[-1]], offsets - offsets[0])
 
+    def take(self, rows: npt.NDArray[np.integer]) -> ByteColumn:
+        """These rows, copied."""
+        if self.width is None:
+            return of_arrow(self.to_arrow().take(pa.array(rows)))
+        if self.width in _WHOLE:
+            return ByteColumn(np.ascontiguousarray(self.data).view(_WHOLE[self.width]).take(rows).view(np.uint8), None, width=self.width)
+        return ByteColumn(self.data.reshape(-1, self.width).take(rows, axis=0).reshape(-1), None, width=self.width)
+
     def to_arrow(self) -> pa.LargeBinaryArray:
         return pa.LargeBinaryArray.from_buffers(
             pa.large_binary(),
@@ -108,12 +118,14 @@ def join(*columns: ByteColumn) -> ByteColumn:
     return of_arrow(pc.binary_join_element_wise(*(column.to_arrow() for column in columns), _NOTHING))
 
 
-def concat(first: ByteColumn, second: ByteColumn) -> ByteColumn:
-    """The rows of `first`, then those of `second`; the bytes are copied."""
-    data = np.concatenate((first.data, second.data))
-    if first.width is not None and first.width == second.width:
-        return ByteColumn(data, None, width=first.width)
-    return ByteColumn(data, np.concatenate((first.offsets, second.offsets[1:] + len(first.data))))
+def concat(*columns: ByteColumn) -> ByteColumn:
+    """The rows of all columns, one column behind the other; the bytes are copied."""
+    data = np.concatenate([column.data for column in columns])
+    if columns[0].width is not None and all(column.width == columns[0].width for column in columns):
+        return ByteColumn(data, None, width=columns[0].width)
+    ends = np.cumsum([len(column.data) for column in columns])
+    later = (column.offsets[1:] + end for column, end in zip(columns[1:], ends.tolist(), strict=False))
+    return ByteColumn(data, np.concatenate((columns[0].offsets, *later)))
 
 
 def _offsets(sizes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:

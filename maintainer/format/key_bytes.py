@@ -57,6 +57,8 @@ _DTYPES = {
     TypeRoot.DOUBLE: "<u8",
 }
 _NAN = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
+_INFINITY = {TypeRoot.FLOAT: 0x7F800000, TypeRoot.DOUBLE: 0x7FF0000000000000}
+_MAX_NANOS_BYTES = 3
 _FLOAT_FORMATS = {TypeRoot.FLOAT: "<f", TypeRoot.DOUBLE: "<d"}
 _SUPPORTED = frozenset({*_DTYPES, *CHARACTERS, *TIMESTAMPS, TypeRoot.BOOLEAN, TypeRoot.DECIMAL})
 
@@ -149,6 +151,78 @@ def comparable(key: bytes, data_type: DataType) -> Comparable:
         return int(struct.unpack(_FORMATS[root], key)[0])
     except (struct.error, ValueError) as error:
         raise CorruptFile(f"a key of {data_type} has {len(key)} bytes") from error
+
+
+def words(keys: ByteColumn, data_type: DataType) -> tuple[npt.NDArray[np.int64], ...]:
+    """What sorts as the values of many keys do, most significant first: one int64 each, two for wide decimals and for timestamps with
+    nanoseconds. `CorruptFile` when a key is not what `encode_column` makes of a value. Characters are their own order."""
+    root = data_type.root
+    if root in TIMESTAMPS and data_type.precision > MILLISECONDS:
+        return _timestamp_words(keys)
+    if root is TypeRoot.DECIMAL and data_type.precision > MAX_COMPACT_DECIMAL:
+        return _decimal_words(keys)
+    dtype = np.dtype("<i8" if root is TypeRoot.DECIMAL or root in TIMESTAMPS else "u1" if root is TypeRoot.BOOLEAN else _DTYPES[root])
+    if not len(keys):
+        return (np.empty(0, np.int64),)
+    if keys.width != dtype.itemsize and not (keys.width is None and bool((keys.lengths == dtype.itemsize).all())):
+        raise CorruptFile(f"keys of {data_type} do not have {dtype.itemsize} bytes each")
+    numbers = np.ascontiguousarray(keys.data).view(dtype)
+    if root in FLOATS:
+        # Negative numbers have their other bits turned round; of those that are no numbers there is one.
+        bits = numbers.view(f"<i{dtype.itemsize}")
+        infinity = np.array(_INFINITY[root], bits.dtype)
+        wild = (bits & np.iinfo(bits.dtype).max) > infinity
+        if bool((numbers[wild] != np.array(_NAN[root], dtype)).any()):
+            raise CorruptFile(f"a key of {data_type} is a NaN that is not the canonical one")
+        numbers = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    elif root is TypeRoot.BOOLEAN and int(numbers.max()) > 1:
+        raise CorruptFile("a key of BOOLEAN is neither 00 nor 01")
+    return (numbers.astype(np.int64, copy=False),)
+
+
+def _timestamp_words(keys: ByteColumn) -> tuple[npt.NDArray[np.int64], ...]:
+    sizes = keys.lengths - 8
+    if len(sizes) and not 1 <= int(sizes.min()) <= int(sizes.max()) <= _MAX_NANOS_BYTES:
+        raise CorruptFile("a key of a timestamp has too few or too many bytes")
+    octets = _padded(keys.data)
+    at = keys.offsets[:-1]
+    nanos = np.zeros(len(at), np.int64)
+    more = np.zeros(len(at), bool)
+    for column in range(_MAX_NANOS_BYTES):
+        byte = np.where(sizes > column, octets[at + 16 + column], 0).astype(np.int64)
+        nanos |= (byte & 0x7F) << 7 * column
+        more |= (byte >= 0x80) != (sizes > column + 1)
+    if bool(more.any()) or bool((nanos >= NANOS_PER_MILLI).any()) or bool((varint.lengths(nanos) != sizes).any()):
+        raise CorruptFile("a key of a timestamp is malformed")
+    return _unaligned(octets, "<i8", at + 8), nanos
+
+
+def _decimal_words(keys: ByteColumn) -> tuple[npt.NDArray[np.int64], ...]:
+    sizes = keys.lengths
+    if len(sizes) and not 1 <= int(sizes.min()) <= int(sizes.max()) <= _MAX_UNSCALED_BYTES:
+        raise CorruptFile("a key of a decimal has too few or too many bytes")
+    octets = _padded(keys.data)
+    begins, ends = keys.offsets[:-1] + 8, keys.offsets[1:] + 8
+    first, second = octets[begins], octets[np.minimum(begins + 1, ends - 1)]
+    if bool(((sizes > 1) & (((first == 0) & (second < 0x80)) | ((first == 0xFF) & (second >= 0x80)))).any()):
+        raise CorruptFile("a key of a decimal is longer than it need be")
+    # Each half without what lies before it, its sign spread.
+    spare = 8 * (8 - np.clip(sizes, 1, 8))
+    low = (_unaligned(octets, ">i8", ends - 8) << spare) >> spare
+    spare = 8 * (8 - np.clip(sizes - 8, 1, 8))
+    high = np.where(sizes > 8, (_unaligned(octets, ">i8", np.maximum(ends - 16, 0)) << spare) >> spare, low >> 63)
+    return high, low ^ np.int64(-(2**63))
+
+
+def _padded(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """The bytes with eight zeros before and behind them."""
+    padded = np.zeros(len(data) + 16, np.uint8)
+    padded[8:-8] = data
+    return padded
+
+
+def _unaligned(octets: npt.NDArray[np.uint8], dtype: str, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.ndarray((len(octets) - 7,), dtype, octets, strides=(1,))[at].astype(np.int64)
 
 
 def sortable(array: pa.Array, data_type: DataType) -> tuple[pa.Array, DataType]:

@@ -8,7 +8,6 @@ comes in (an entry), and each row as the number of its text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 from maintainer.errors import MaintainerError
 from maintainer.format import key_bytes
 from maintainer.format.byte_column import ByteColumn
+from maintainer.index.family.key_runs import KeyBatch
 from maintainer.index.payload import Resources, Rows
 from maintainer.merge.order import sort_groups, stable_argsort
 from maintainer.model.types import CHARACTERS, DataType
@@ -41,15 +41,6 @@ def consecutive(rows: Iterable[Rows]) -> Iterator[pa.Array]:
             raise MaintainerError(f"rows from {after} on are missing: the next is {first}")
         after += len(values)
         yield values
-
-
-@dataclass(frozen=True)
-class KeyBatch:
-    """Consecutive keys; key i has the ordinals `ids[starts[i]:starts[i + 1]]`, ascending."""
-
-    keys: ByteColumn
-    ids: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
 
 
 class OrderedColumn:
