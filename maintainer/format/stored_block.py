@@ -8,7 +8,7 @@
 
 A handle is (offset of the body, size of the body). A compressed body is the raw size as a variable-length number, then for zstd one frame
 without content size, for lz4 and lzo `int32 compressed size, int32 raw size` (little-endian) and one block without a frame. The compressed
-form is kept only where it saves more than an eighth. We write none and zstd, and read lz4 too.
+form is kept only where it saves more than an eighth. We write and read none, zstd and lz4; lzo is neither written nor read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _NAMES = {number: name for name, number in COMPRESSION_IDS.items()}
 _SIZES = struct.Struct("<ii")
 _CRC = struct.Struct("<I")
 _MAX_LZ4_RATIO = 255
+_LEAST_ZSTD_LEVEL = -(1 << 17)
 _READ_STEP = 1 << 20
 TAIL_SIZE = 32 << 10
 """How much of a payload's end is read at first: the footer, and with luck the index block with it."""
@@ -53,20 +54,38 @@ class _Zstd:
     def __init__(self, level: int) -> None:
         import zstandard
 
-        self._zstd = zstandard.ZstdCompressor(level=level, write_content_size=False)
+        # Beyond the levels that there are, zstd itself takes the nearest one, as in Java.
+        self._zstd = zstandard.ZstdCompressor(
+            level=max(_LEAST_ZSTD_LEVEL, min(level, zstandard.MAX_COMPRESSION_LEVEL)), write_content_size=False
+        )
 
     def compress(self, raw: bytes) -> bytes:
         frame = self._zstd.compressobj()  # a streaming encoder, as Java's: without a size in the frame
         return varint.encode(len(raw)) + frame.compress(raw) + frame.flush()
 
 
+class _Lz4:
+    number = LZ4
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+
+        self._lz4 = pa.Codec("lz4_raw")
+
+    def compress(self, raw: bytes) -> bytes:
+        block = self._lz4.compress(raw, asbytes=True)
+        return varint.encode(len(raw)) + _SIZES.pack(len(block), len(raw)) + bytes(block)
+
+
 def compressor(name: str, level: int = 1) -> Compressor | None:
-    """The compressor of an option value; None for `none`."""
+    """The compressor of an option value; None for `none`. Only zstd has levels."""
     if name == "none":
         return None
     if name == "zstd":
         return _Zstd(level)
-    raise Unsupported(f"index blocks cannot be written with compression {name}; use none or zstd")
+    if name == "lz4":
+        return _Lz4()
+    raise Unsupported(f"index blocks cannot be written with compression {name}; use none, zstd or lz4")
 
 
 def store(pieces: Sequence[Buffer], sink: Sink, compress: Compressor | None = None) -> int:
@@ -148,14 +167,14 @@ def open_block(stored: bytes, offset: int = 0) -> bytes:
         raise CorruptFile(f"unknown block compression {number}", offset=offset + body_size)
     raw_size, start = varint.decode(stored[:body_size], 0)
     if number == ZSTD:
-        return _expand_zstd(stored[start:body_size], raw_size, offset)
+        return expand_zstd(stored[start:body_size], raw_size, offset)
     if number == LZ4:
-        return _expand_lz4(stored[start:body_size], raw_size, offset)
+        return expand_lz4(stored[start:body_size], raw_size, offset)
     raise Unsupported(f"unsupported block compression {_NAMES[number]}")
 
 
-def _expand_zstd(frame: bytes, raw_size: int, offset: int) -> bytes:
-    """In steps, so that memory grows with what is really there, not with what the size claims."""
+def expand_zstd(frame: bytes, raw_size: int, offset: int) -> bytes:
+    """The content of a zstd frame, in steps, so that memory grows with what is really there, not with what the size claims."""
     import zstandard
 
     parts = []
@@ -172,7 +191,8 @@ def _expand_zstd(frame: bytes, raw_size: int, offset: int) -> bytes:
     return b"".join(parts)
 
 
-def _expand_lz4(body: bytes, raw_size: int, offset: int) -> bytes:
+def expand_lz4(body: bytes, raw_size: int, offset: int) -> bytes:
+    """The content of Java's lz4 framing."""
     if len(body) < _SIZES.size:
         raise CorruptFile("an lz4 block is truncated", offset=offset)
     compressed_size, size = _SIZES.unpack_from(body)
