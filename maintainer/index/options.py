@@ -93,12 +93,12 @@ def compression(options: Mapping[str, str], prefix: str, default: str = "none") 
 def block_compressor(options: Mapping[str, str], prefix: str) -> Compressor | None:
     """How the blocks of a payload are to be compressed.
 
-    Where lz4 or lzo is asked for we write zstd: each block says how it is compressed, so every reader takes it.
+    Where lzo is asked for, which no library of ours writes, it is zstd: each block says how it is compressed, so every reader takes it.
     """
     from maintainer.format.stored_block import compressor
 
     name = compression(options, prefix)
-    return compressor(name if name == "none" else "zstd", integer(options, f"{prefix}compression-level", 1))
+    return compressor("zstd" if name == "lzo" else name, integer(options, f"{prefix}compression-level", 1))
 
 
 def peer_blocks(options: Mapping[str, str]) -> bool:

@@ -16,9 +16,9 @@ RAW = st.binary(max_size=200) | st.integers(0, 400).map(lambda n: b"ab" * n)
 LZ4_BLOCK = LZ4_BTREE[0x79 : 0x79 + 0x1A + 5]
 
 
-def written(raw: bytes, name: str) -> tuple[bytes, int]:
+def written(raw: bytes, name: str, level: int = 1) -> tuple[bytes, int]:
     parts: list[bytes] = []
-    size = store((raw[:3], raw[3:]), lambda data: parts.append(bytes(data)), compressor(name))
+    size = store((raw[:3], raw[3:]), lambda data: parts.append(bytes(data)), compressor(name, level))
     return b"".join(parts), size
 
 
@@ -28,7 +28,7 @@ def closed(body: bytes, number: int) -> bytes:
     return checked + struct.pack("<I", zlib.crc32(checked))
 
 
-@given(RAW, st.sampled_from(["none", "zstd"]))
+@given(RAW, st.sampled_from(["none", "zstd", "lz4"]))
 def test_blocks_are_written_as_by_java_and_read_back(raw: bytes, name: str) -> None:
     data, size = written(raw, name)
     assert (data, size) == stored(raw, name)
@@ -72,8 +72,27 @@ def test_lzo_is_said_to_be_unsupported() -> None:
         open_block(closed(varint(5) + b"\x00" * 12, 3))
 
 
-@pytest.mark.parametrize("name", ["lz4", "lzo", "snappy"])
-def test_only_none_and_zstd_are_written(name: str) -> None:
+def test_a_level_makes_zstd_try_harder_and_is_cut_to_those_that_there_are() -> None:
+    raw = b" ".join(b"%d" % (number * number) for number in range(4000))
+    sizes = [written(raw, "zstd", level)[1] for level in (-100, 1, 19, 22)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) > 2
+    for level in (-100, 3, 22):
+        assert written(raw, "zstd", level) == stored(raw, "zstd", level)
+    assert written(raw, "zstd", 99) == written(raw, "zstd", 22)
+    assert open_block(written(raw, "zstd", -(2**40))[0]) == raw
+    assert written(raw, "lz4", 9) == written(raw, "lz4", 1)
+
+
+def test_an_lz4_block_of_java_is_as_small_as_ours() -> None:
+    raw = open_block(LZ4_BLOCK)
+    data, size = written(raw, "lz4")
+    assert data[-5] == 2
+    assert size == len(LZ4_BLOCK) - 5
+
+
+@pytest.mark.parametrize("name", ["lzo", "snappy"])
+def test_only_none_zstd_and_lz4_are_written(name: str) -> None:
     with pytest.raises(Unsupported, match=name):
         compressor(name)
 

@@ -40,6 +40,7 @@ LEAVES = {
 OPTIONS = {
     "plain": {"btree-index.block-size": "100 b", "bitmap-index.dictionary-block-size": "100 b", "maintain.bitmap-peer-blocks": "off"},
     "zstd": {"btree-index.compression": "zstd", "bitmap-index.compression": "zstd"},
+    "lz4": {"btree-index.compression": "lz4", "bitmap-index.compression": "lz4"},
 }
 PAYLOADS = {
     (family, text, form): (definition(family, text, OPTIONS[form]), build(definition(family, text, OPTIONS[form]), COLUMNS[text]))

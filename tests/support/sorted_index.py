@@ -117,14 +117,18 @@ def bitmap(ids: Iterable[int]) -> bytes:
     return found.serialize()
 
 
-def stored(raw: bytes, compression: str) -> tuple[bytes, int]:
+def stored(raw: bytes, compression: str, level: int = 1) -> tuple[bytes, int]:
     """A block with its trailer, and the size of its body."""
     body, number = raw, 0
+    compressed = None
     if compression == "zstd":
-        frame = zstandard.ZstdCompressor(level=1, write_content_size=False).compressobj()
-        compressed = varint(len(raw)) + frame.compress(raw) + frame.flush()
-        if len(compressed) < len(raw) - len(raw) // 8:
-            body, number = compressed, 1
+        frame = zstandard.ZstdCompressor(level=level, write_content_size=False).compressobj()
+        compressed = varint(len(raw)) + frame.compress(raw) + frame.flush(), 1
+    elif compression == "lz4":
+        block = pa.compress(raw, "lz4_raw", asbytes=True)
+        compressed = varint(len(raw)) + struct.pack("<ii", len(block), len(raw)) + block, 2
+    if compressed is not None and len(compressed[0]) < len(raw) - len(raw) // 8:
+        body, number = compressed
     checked = body + bytes((number,))
     return checked + struct.pack("<I", zlib.crc32(checked)), len(body)
 
