@@ -11,6 +11,7 @@
     │   └── CommitStateUnknown      4   a publish may or may not have happened
     ├── MergeError                  1   records that the table's merge engine does not take
     ├── StorageError                5   the store cannot be reached, or denies, or is full
+    │   └── SpillError              5   the same of the disk that memory spills to
     └── Unsupported                 7   a table kind, format version or option that is refused
 
 An error says what was being done, to which table, bucket or file, what was wrong, and what the reader can do.
@@ -89,6 +90,10 @@ class StorageError(MaintainerError):
     """The store cannot be reached, refuses access, or is full."""
 
     exit_code = 5
+
+
+class SpillError(StorageError):
+    """What does not fit into memory cannot be put on a disk of this machine, or not be read from there again. The table's store is fine."""
 
 
 class Unsupported(MaintainerError):

@@ -141,7 +141,7 @@ class DataFile(ABC):
             return self._bounds(plan)
 
     def stored_bytes(self, column: str) -> int:
-        """What a column that is not nested takes in the file."""
+        """What a column takes in the file."""
         with self._errors(column):
             plan = self._plan(column)
             return 0 if plan.name is None else self._stored_bytes(plan.name)

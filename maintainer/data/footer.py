@@ -23,13 +23,20 @@ _MILLIS_DIVISOR = {"us": 1_000, "ns": 1_000_000}
 
 def leaf_index(schema: pa.Schema, name: str) -> int | None:
     """The leaf column of a column that is not nested, in the order of the file, and None for any other."""
+    nested = any(field.name == name and pa.types.is_nested(field.type) for field in schema)
+    found = leaves(schema, name)
+    return None if nested or not found else found[0]
+
+
+def leaves(schema: pa.Schema, name: str) -> range:
+    """All leaf columns of a column, nested or not, in the order of the file."""
     first = 0
     for field in schema:
         count = leaf_count(field.type)
         if field.name == name:
-            return None if pa.types.is_nested(field.type) else first
+            return range(first, first + count)
         first += count
-    return None
+    return range(0)
 
 
 def leaf_count(data_type: pa.DataType) -> int:

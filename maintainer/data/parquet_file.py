@@ -62,9 +62,9 @@ class ParquetDataFile(DataFile):
         return [footer.bounds(self.metadata, group, index, arrow, plan.target.type) for group in range(len(self.row_groups))]
 
     def _stored_bytes(self, name: str) -> int:
-        index = footer.leaf_index(self._arrow_schema, name)
+        leaves = footer.leaves(self._arrow_schema, name)
         groups = map(self.metadata.row_group, range(len(self.row_groups)))
-        return 0 if index is None else sum(group.column(index).total_compressed_size for group in groups)
+        return sum(group.column(leaf).total_compressed_size for group in groups for leaf in leaves)
 
     def _read(self, groups: list[int], plans: Sequence[Column]) -> pa.Table:
         pieces = self._split(groups, plans) if groups else [[]]

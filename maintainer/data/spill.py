@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from maintainer.errors import StorageError
+from maintainer.errors import SpillError
 
 _PREFIX = "maintainer-spill-"
 """Of the name that a file has for an instant where the file system cannot make one without."""
@@ -68,7 +68,7 @@ class Spill:
         """Count bytes that are about to be written."""
         with self._lock:
             if self.limit is not None and self._used + size > self.limit:
-                raise StorageError(
+                raise SpillError(
                     f"{self.directory}: {self._used} bytes are spilled, and {size} more would be above the limit of {self.limit}; "
                     "raise `spill.limit`, or `memory`, so that less is spilled"
                 )
@@ -78,11 +78,9 @@ class Spill:
         with self._lock:
             self._used -= size
 
-    def _unusable(self, error: OSError) -> StorageError:
+    def _unusable(self, error: OSError) -> SpillError:
         where = self._directory or "the system's directory for temporary files"
-        return StorageError(
-            f"{where}: cannot make a file to spill to: {error.strerror or error}; set `spill.directory` to a directory of a disk"
-        )
+        return SpillError(f"{where}: cannot make a file to spill to: {error.strerror or error}; set `spill.directory` to a directory of a disk")
 
 
 class SpillFile:
@@ -124,9 +122,9 @@ class SpillFile:
             try:
                 count = os.preadv(self._file.fileno(), [view[done:]], offset + done)
             except OSError as error:
-                raise StorageError(f"{self._spill.directory}: cannot read what was spilled: {error.strerror or error}") from error
+                raise SpillError(f"{self._spill.directory}: cannot read what was spilled: {error.strerror or error}") from error
             if not count:
-                raise StorageError(f"{self._spill.directory}: a file that was spilled has become shorter")
+                raise SpillError(f"{self._spill.directory}: a file that was spilled has become shorter")
             done += count
         return pa.ipc.read_record_batch(pa.ipc.read_message(buffer), self._schema)
 
@@ -152,7 +150,7 @@ class SpillFile:
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
-            raise StorageError(
+            raise SpillError(
                 f"{self._spill.directory}: cannot spill: {error.strerror or error}; {self._spill.used} bytes are spilled; make room there, "
                 "set `spill.directory` to a larger disk, or raise `memory`, so that less is spilled"
             ) from error

@@ -10,6 +10,8 @@ The state is evaluated on all files of the bucket, before any pruning, as one pr
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -71,6 +73,11 @@ def sources(files: Iterable[DataFileMeta]) -> dict[int, list[tuple[str, int]]]:
         if file.is_index_source:
             levels.setdefault(file.level, []).append((file.file_name, file.row_count))
     return {level: list(ordered(levels[level])) for level in sorted(levels)}
+
+
+def fingerprint(sources: Sequence[tuple[str, int]]) -> str:
+    """Of the sources of a group: two that differ in a file or a row count have another one."""
+    return hashlib.sha256(json.dumps(list(sources)).encode("ascii")).hexdigest()[:32]
 
 
 def evaluate(state: BucketState, definition: IndexDefinition, relaxed: bool = False) -> GroupState:

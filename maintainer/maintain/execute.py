@@ -21,6 +21,7 @@ from maintainer.data.deletions import read_deletions, write_deletions
 from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
 from maintainer.errors import CorruptFile, UsageError
+from maintainer.format.stored_block import ReadRange
 from maintainer.index import groups
 from maintainer.index.definition import IndexDefinition, definitions
 from maintainer.index.groups import GroupPlan
@@ -29,7 +30,7 @@ from maintainer.maintain.attempt import Attempt
 from maintainer.maintain.compact import BucketCompaction
 from maintainer.maintain.lookup import DeletionVectors
 from maintainer.maintain.pick import CompactionOptions, pick_by_size, pick_normal
-from maintainer.maintain.rebuild import GroupChanges, group_plans, rebuild_groups
+from maintainer.maintain.rebuild import GroupChanges, Site, group_plans, rebuild_groups
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import IndexFileMeta
@@ -186,15 +187,26 @@ class _Execution:
         plans = group_plans(state, self.definitions)
         if self.work.kind is WorkKind.INDEX:
             plans = self._asked_for(state)
-        return rebuild_groups(
-            state,
-            plans,
-            groups.orphans(state, self.definitions),
-            self.compaction.open,
-            self.attempt.new_index,
-            self.compaction.count,
-            Resources(self.budget, self.spill),
+        site = Site(
+            open_file=self.compaction.open,
+            open_payload=self._open_payload,
+            create=self.attempt.new_index,
+            count=self.compaction.count,
+            check_store=lambda: _check_store(self.store),
+            resources=Resources(self.budget, self.spill),
         )
+        return rebuild_groups(state, plans, groups.orphans(state, self.definitions), site)
+
+    def _open_payload(self, payload: IndexFileMeta) -> ReadRange:
+        bucket = self.work.bucket
+        path = self.store.layout.index_file_path(payload, bucket.partition, bucket.bucket)
+
+        def read(offset: int, length: int) -> bytes:
+            data = self.store.storage.read_range(path, offset, length)
+            self.compaction.count(length)
+            return data
+
+        return read
 
     def _asked_for(self, state: BucketState) -> list[tuple[IndexDefinition, GroupPlan]]:
         """Groups only: those that the planner named, current or not, and what is to be dropped."""
@@ -226,3 +238,8 @@ class _Execution:
         if progress is None:
             return lambda size: None
         return lambda size: progress(self.work, size)
+
+
+def _check_store(store: TableStore) -> None:
+    """`StorageError` when the store does not answer even a question about the table itself: then no file is at fault."""
+    store.schema_ids()

@@ -1,23 +1,34 @@
 """Rebuilding the index groups of a bucket after its files changed (spec 06 §6, §9, §10, §12; Java `BucketedPrimaryKeyIndexMaintainer`).
 
 Invariant: after the commit of a unit of work, every level of its bucket whose COMPACT files hold rows has, per definition, exactly one payload,
-built over exactly those files; and the index manifest names no other payload of the bucket. The one exception is a build that failed: its level
-stays uncovered, its stale payload goes all the same (decision 8), and readers fall back to the data.
+built over exactly those files; and the index manifest names no other payload of the bucket. The exceptions are groups that wait for a commit
+of their own (`maintain.index-mode = async`), and those whose build failed: their levels stay uncovered, and readers fall back to the data.
 
 A payload covers *every physical row* of its sources, in UTF-16 order of their names: deletion vectors are not applied, as positions must count
 all rows. A level whose sources are unchanged keeps its payload; any difference rebuilds the whole level.
+
+What goes wrong with a group concerns this group alone, whatever it is; only a store that is away fails the whole work. What becomes of the
+payloads that the group was to replace (decision 8):
+
+| payload                                          | the build failed for its values | for anything else, or waits  |
+| ------------------------------------------------ | ------------------------------- | ---------------------------- |
+| current; to be built again because it was asked  | stays                           | stays                        |
+| superseded, but some of its files are there      | goes                            | stays                        |
+| of no file that is there; one of two for a level | goes                            | goes                         |
+
+A superseded payload that stays is of use to readers with the relaxed rule, and to the next build, which need not read the files that it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from maintainer.data.reader import DataFile
-from maintainer.errors import CorruptFile, CorruptTable, StorageError
-from maintainer.format.stored_block import Buffer
+from maintainer.errors import CorruptFile, CorruptTable, SpillError, StorageError
+from maintainer.format.stored_block import Buffer, ReadRange
 from maintainer.index import family, groups
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.groups import GroupPlan
@@ -29,8 +40,11 @@ from maintainer.model.work import IndexFailure, Rebuild
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 16 << 20
 """Of the stored bytes of whole rows: one column of them may take a multiple in memory."""
+STORE_ATTEMPTS = 2
+"""A request that fails once may have met a store that is back by now."""
+_MOST_REASON = 500
 _NOT_ABOUT_VALUES = (StorageError, CorruptFile, CorruptTable, MemoryError)
-"""What fails the whole work instead of one group: nothing would come of publishing around a broken store or table."""
+"""What may be over some day although the files are the same: no room to spill to, no memory, a file that is damaged, lost or refused."""
 
 
 class NewPayload(Protocol):
@@ -39,6 +53,22 @@ class NewPayload(Protocol):
     name: str
 
     def write(self, data: Buffer, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class Site:
+    """What builds read and write, and what they may use."""
+
+    open_file: Callable[[DataFileMeta], DataFile]
+    open_payload: Callable[[IndexFileMeta], ReadRange]
+    """Reads of a payload that is there already."""
+    create: Callable[[], AbstractContextManager[NewPayload]]
+    """Makes the file of a payload, which is gone again when the block ends with an error."""
+    count: Callable[[int], None]
+    """Told of the bytes that were read, again and again; may raise to stop the work."""
+    check_store: Callable[[], None]
+    """Raises `StorageError` when the store of the table is away."""
+    resources: Resources
 
 
 @dataclass(frozen=True)
@@ -73,56 +103,108 @@ def rebuild_groups(
     state: BucketState,
     plans: Sequence[tuple[IndexDefinition, GroupPlan]],
     orphans: Sequence[IndexFileMeta],
-    open_file: Callable[[DataFileMeta], DataFile],
-    create: Callable[[], AbstractContextManager[NewPayload]],
-    was_read: Callable[[int], None],
-    resources: Resources,
+    site: Site,
+    waits: Callable[[Rebuild], bool] = lambda group: False,
 ) -> GroupChanges:
-    """Build and drop groups; `state` is the bucket as the commit leaves it. `create` makes the file of a payload, which is gone again
-    when the block ends with an error; `was_read` is told the bytes of each column that was read."""
+    """Build and drop groups; `state` is the bucket as the commit leaves it. Those that have to wait are not built now."""
     files = {file.file_name: file for file in state.files}
     added: list[IndexFileMeta] = []
     removed = list(orphans)
     failures: list[IndexFailure] = []
     for definition, plan in plans:
-        removed += plan.inputs
         if not plan.sources:
+            removed += plan.inputs
             continue
-        total = sum(rows for _, rows in plan.sources)
-        read: list[int] = []
-        try:
-            payload_entry(
-                definition, plan.level, plan.sources, BuiltPayload(0, 0, b""), ""
-            )  # may fail, and then nothing must have been written
-            rows = _rows(definition, [files[name] for name, _ in plan.sources], open_file, read.append)
-            with create() as file:
-                built = family.family(definition.family).build(rows, definition, total, file.write, resources)
-                if built.row_count != total:
-                    raise ValueError(f"the payload covers {built.row_count} rows, the level has {total}")
-            added.append(payload_entry(definition, plan.level, plan.sources, built, file.name))
-        except _NOT_ABOUT_VALUES:
-            raise
-        except Exception as error:  # whatever a family stumbles over concerns its own group alone
-            failures.append(IndexFailure(definition.column, plan.level, f"{type(error).__name__}: {error}"))
-        was_read(sum(read))  # may raise to stop the work, which is no failure of the group
+        if waits(Rebuild(definition.column, plan.level)):
+            removed += _of_no_use(state, definition, plan, relaxed=True)
+            continue
+        built = _attempt(definition, plan, [files[name] for name, _ in plan.sources], site)
+        if isinstance(built, IndexFailure):
+            failures.append(built)
+            removed += _of_no_use(state, definition, plan, relaxed=not built.about_values)
+        else:
+            added.append(built)
+            removed += plan.inputs
     return GroupChanges(tuple(added), tuple(_distinct(removed)), tuple(failures))
 
 
-def _rows(
-    definition: IndexDefinition,
-    files: Sequence[DataFileMeta],
-    open_file: Callable[[DataFileMeta], DataFile],
-    was_read: Callable[[int], None],
-) -> Iterator[Rows]:
-    """The indexed column of all physical rows, file after file."""
+def build_group(definition: IndexDefinition, plan: GroupPlan, files: Sequence[DataFileMeta], site: Site) -> IndexFileMeta:
+    """One payload over `files`, the sources of the plan in their order; raises whatever goes wrong, and then there is no file."""
+    total = sum(rows for _, rows in plan.sources)
+    payload_entry(definition, plan.level, plan.sources, BuiltPayload(0, 0, b""), "")  # may fail, and then nothing must have been written
+    with site.create() as file:
+
+        def write(data: Buffer) -> None:
+            site.count(0)  # a sort may go on for long when all is read
+            file.write(data)
+
+        built = family.family(definition.family).build(_rows(definition, files, site), definition, total, write, site.resources)
+        if built.row_count != total:
+            raise ValueError(f"the payload covers {built.row_count} rows, the level has {total}")
+    return payload_entry(definition, plan.level, plan.sources, built, file.name)
+
+
+def _attempt(definition: IndexDefinition, plan: GroupPlan, files: Sequence[DataFileMeta], site: Site) -> IndexFileMeta | IndexFailure:
+    """Build a group, or say why it cannot be built. Raises when the store is away, and what `site.count` raises to stop the work, whatever a
+    family makes of that."""
+    stopped: list[BaseException] = []
+
+    def count(size: int) -> None:
+        try:
+            site.count(size)
+        except BaseException as error:
+            stopped.append(error)
+            raise
+
+    attempts = STORE_ATTEMPTS
+    while True:
+        attempts -= 1
+        try:
+            built = build_group(definition, plan, files, replace(site, count=count))
+        except Exception as error:
+            if stopped:
+                raise stopped[0] from None
+            if isinstance(error, StorageError) and not isinstance(error, SpillError):
+                site.check_store()
+                if attempts:
+                    continue
+            return IndexFailure(
+                column=definition.column,
+                level=plan.level,
+                reason=_one_line(error),
+                sources=groups.fingerprint(plan.sources),
+                about_values=not isinstance(error, _NOT_ABOUT_VALUES),
+            )
+        if stopped:
+            raise stopped[0]
+        return built
+
+
+def _rows(definition: IndexDefinition, files: Sequence[DataFileMeta], site: Site) -> Iterator[Rows]:
+    """The indexed column of all physical rows, file after file. What is read is counted as it goes on, by the share of the rows."""
     first = 0
     for meta in files:
         batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * meta.row_count // max(meta.file_size, 1)))
-        with open_file(meta) as file:
+        with site.open_file(meta) as file:
+            size = left = file.stored_bytes(definition.column)
             for _, batch in file.batches([definition.column], batch_rows):
                 yield Rows(first, batch.column(0))
                 first += batch.num_rows
-            was_read(file.stored_bytes(definition.column))
+                share = min(left, size * batch.num_rows // max(meta.row_count, 1))
+                left -= share
+                site.count(share)
+            site.count(left)
+
+
+def _of_no_use(state: BucketState, definition: IndexDefinition, plan: GroupPlan, relaxed: bool) -> list[IndexFileMeta]:
+    """Payloads that a group which is not built was to replace, and that no reader can use: by the `relaxed` rule, or by the strict one."""
+    useful = {payload.file_name for payload in groups.evaluate(state, definition, relaxed).active.values()}
+    return [payload for payload in plan.inputs if payload.file_name not in useful]
+
+
+def _one_line(error: Exception) -> str:
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}…"
 
 
 def _distinct(payloads: Sequence[IndexFileMeta]) -> Iterator[IndexFileMeta]:

@@ -119,11 +119,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class IndexFailure(Entry):
-    """A (definition, level) whose payload could not be built; it stays uncovered and the data commits (decision 8)."""
+    """A (definition, level) whose payload could not be built; it stays uncovered and the data commits (decision 8).
+
+    `sources` is the fingerprint of what it was to be built from. `about_values`: only other values can help; else it may also be that there was
+    no memory, no room to spill to, or a file that is damaged.
+    """
 
     column: str
     level: int
     reason: str
+    sources: str = ""
+    about_values: bool = True
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from maintainer.errors import CorruptFile, StorageError
+from maintainer.errors import CorruptFile, MissingFile, SpillError, StorageError, UsageError
 from maintainer.format import source_meta
 from maintainer.format.source_meta import SourceMeta
+from maintainer.index import family, groups
 from maintainer.index.definition import definitions
-from maintainer.index.payload import Resources
-from maintainer.maintain.rebuild import GroupChanges, group_plans, rebuild_groups
+from maintainer.index.payload import BuiltPayload, Resources
+from maintainer.maintain.rebuild import GroupChanges, Site, group_plans, rebuild_groups
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, DataFileMeta, IndexFileMeta
 from maintainer.model.work import Rebuild
@@ -57,7 +59,19 @@ class Payload:
         self.data += data
 
 
-def changes(files: list[DataFileMeta], payloads: list[IndexFileMeta], *, open_file: Any = None) -> tuple[GroupChanges, list[Payload]]:
+def nothing(*arguments: Any) -> None:
+    pass
+
+
+def changes(
+    files: list[DataFileMeta],
+    payloads: list[IndexFileMeta],
+    *,
+    open_file: Any = None,
+    count: Any = nothing,
+    check_store: Any = nothing,
+    forced: frozenset[Rebuild] = frozenset(),
+) -> tuple[GroupChanges, list[Payload]]:
     state = BucketState(EMPTY_ROW, 0, 1, tuple(files), None, tuple(payloads))
     written: list[Payload] = []
 
@@ -70,8 +84,8 @@ def changes(files: list[DataFileMeta], payloads: list[IndexFileMeta], *, open_fi
     def opened(meta: DataFileMeta) -> Column:
         return Column(meta.row_count)
 
-    plans = group_plans(state, DEFINITIONS)
-    return rebuild_groups(state, plans, [], open_file or opened, create, lambda size: None, Resources()), written
+    site = Site(open_file or opened, lambda payload: lambda offset, length: b"", create, count, check_store, Resources())
+    return rebuild_groups(state, group_plans(state, DEFINITIONS, forced), [], site), written
 
 
 def group(level: int, *files: DataFileMeta, name: str = "old") -> IndexFileMeta:
@@ -114,10 +128,116 @@ def test_a_source_name_that_cannot_be_stored_fails_before_anything_is_written() 
     assert [payload.file_name for payload in found.removed] == ["old"]
 
 
-@pytest.mark.parametrize("error", [StorageError("away"), CorruptFile("torn"), MemoryError()])
-def test_what_is_not_about_values_fails_the_whole_work(error: Exception) -> None:
-    def open_file(meta: DataFileMeta) -> Column:
+class Stopped(Exception):
+    """What `count` raises to end the work."""
+
+
+class TestFailedBuilds:
+    """A failure is that of one group, whatever it is; what is of use stays."""
+
+    NOW, BEFORE = builders.file_meta("now", 5), builders.file_meta("gone", 5, keys=(100, 101))
+
+    @pytest.mark.parametrize(
+        ("error", "about_values"),
+        [
+            (ValueError("a value"), True),
+            (UsageError("an option"), True),
+            (RecursionError(), True),
+            (CorruptFile("torn"), False),
+            (MissingFile("lost"), False),
+            (StorageError("one file is refused"), False),
+            (SpillError("no room"), False),
+            (MemoryError(), False),
+        ],
+    )
+    @pytest.mark.parametrize("survives", [False, True])
+    def test_a_superseded_payload_stays_if_it_is_of_use_and_no_value_is_at_fault(
+        self, error: Exception, about_values: bool, survives: bool
+    ) -> None:
+        old = group(5, self.BEFORE, *([self.NOW] if survives else []))
+        found, written = changes([self.NOW], [old], open_file=raising(error))
+        assert (found.added, written) == ((), [])
+        (failure,) = found.failures
+        assert (failure.column, failure.level, failure.about_values) == ("v", 5, about_values)
+        assert failure.reason == f"{type(error).__name__}: {error}"
+        assert failure.sources == groups.fingerprint([("now", 10)])
+        assert found.removed == (() if survives and not about_values else (old,))
+
+    @pytest.mark.parametrize("error", [ValueError("a value"), MemoryError()])
+    def test_a_current_payload_stays_when_it_was_to_be_built_again(self, error: Exception) -> None:
+        current = group(5, self.NOW)
+        found, _ = changes([self.NOW], [current], open_file=raising(error), forced=frozenset({Rebuild("v", 5)}))
+        assert (found.added, found.removed, len(found.failures)) == ((), (), 1)
+
+    def test_two_payloads_of_a_level_go_though_it_cannot_be_built(self) -> None:
+        """No reader trusts either of them."""
+        twice = [group(5, self.NOW, name="one"), group(5, self.NOW, name="two")]
+        found, _ = changes([self.NOW], twice, open_file=raising(MemoryError()))
+        assert [payload.file_name for payload in found.removed] == ["one", "two"]
+
+    def test_the_other_levels_are_built(self) -> None:
+        def open_file(meta: DataFileMeta) -> Column:
+            if meta.level == 4:
+                raise CorruptFile("torn")
+            return Column(meta.row_count)
+
+        found, _ = changes([builders.file_meta("low", 4), self.NOW, builders.file_meta("three", 3)], [], open_file=open_file)
+        assert len(found.added) == 2
+        assert [failure.level for failure in found.failures] == [4]
+
+    def test_a_store_that_is_away_fails_the_work(self) -> None:
+        with pytest.raises(StorageError, match="nobody answers"):
+            changes([self.NOW], [], open_file=raising(StorageError("cannot read")), check_store=raising(StorageError("nobody answers")))
+
+    def test_a_request_that_fails_once_is_made_again(self) -> None:
+        tries = iter([StorageError("reset by peer"), None])
+
+        def open_file(meta: DataFileMeta) -> Column:
+            error = next(tries)
+            if error is not None:
+                raise error
+            return Column(meta.row_count)
+
+        found, _ = changes([self.NOW], [], open_file=open_file)
+        assert (len(found.added), found.failures) == (1, ())
+
+    def test_no_room_to_spill_asks_no_store(self) -> None:
+        tried: list[DataFileMeta] = []
+        found, _ = changes([self.NOW], [], open_file=raising(SpillError("full"), tried), check_store=raising(StorageError("never asked")))
+        assert (len(tried), len(found.failures)) == (1, 1)
+
+    def test_stopping_is_no_failure_of_the_group(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(Stopped):
+            changes([self.NOW], [], count=raising(Stopped()))
+
+        def swallow(rows: Any, *rest: Any) -> BuiltPayload:
+            with suppress(Exception):
+                list(rows)
+            return BuiltPayload(0, 10, b"")
+
+        monkeypatch.setattr(family, "family", lambda name: SimpleNamespace(build=swallow))
+        with pytest.raises(Stopped):
+            changes([self.NOW], [], count=raising(Stopped()))
+
+
+def raising(error: Exception, calls: list[Any] | None = None) -> Any:
+    def call(*arguments: Any) -> Any:
+        if calls is not None:
+            calls.extend(arguments)
         raise error
 
-    with pytest.raises(type(error)):
-        changes([builders.file_meta("now", 5)], [], open_file=open_file)
+    return call
+
+
+def test_what_is_read_is_counted_batch_by_batch() -> None:
+    """So a build that takes long is seen to go on, and can be stopped."""
+
+    class Batches(Column):
+        def batches(self, columns: list[str], batch_rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+            for first in range(0, self.rows, 3):
+                yield first, pa.record_batch([pa.array(range(first, min(first + 3, self.rows)), pa.int64())], names=columns)
+
+    told: list[int] = []
+    found, _ = changes([builders.file_meta("now", 5)], [], open_file=lambda meta: Batches(meta.row_count), count=told.append)
+    assert len(found.added) == 1
+    assert [size for size in told if size] == [24, 24, 24, 8]
