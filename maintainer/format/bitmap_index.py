@@ -252,6 +252,15 @@ class BitmapFile:
         if last - first == len(self._blocks) and total != self.value_count:
             raise CorruptFile(f"a bitmap payload has {total} keys instead of {self.value_count}")
 
+    @property
+    def blocks(self) -> Sequence[DictionaryEntry]:
+        """First key, offset and size of every dictionary block, in file order."""
+        return self._blocks
+
+    @property
+    def source(self) -> PayloadBytes:
+        return self._source
+
     @cached_property
     def _blocks(self) -> list[DictionaryEntry]:
         """First key, offset and size of every dictionary block, in file order."""

@@ -42,7 +42,7 @@ from maintainer.format import byte_column, posting, roaring, varint
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable, comparable
-from maintainer.format.stored_block import Compressor, PayloadBytes, Sink, store
+from maintainer.format.stored_block import TRAILER_SIZE, Compressor, PayloadBytes, Sink, open_block, store
 from maintainer.model.types import DataType
 
 MAGIC = 0x50425449
@@ -230,24 +230,32 @@ class Block:
         begins, ends = self.bounds[start:stop] - base, self.bounds[start + 1 : stop + 1] - base
         if not len(begins):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        key_sizes, at = varint.decode_at(data, begins)
-        at = _inside(at + key_sizes, at, ends)
-        value_sizes, at = varint.decode_at(data, at)
-        if bool((at + value_sizes != ends).any()):
-            raise CorruptFile("a value of a BTree block does not end where its entry does", offset=base)
-        at = _inside(at, at, ends)
-        counts, at = varint.decode_at(data, at)
-        at = _inside(at, at, ends)
-        # The ids of all entries without what lies between them; each list must end where its entry does.
-        marks = np.zeros(len(data) + 1, np.int8)
-        marks[at] += 1
-        marks[ends] -= 1
-        id_bytes = data[np.cumsum(marks[:-1], dtype=np.int8).view(bool)]
-        lengths = ends - at
-        found = np.add.reduceat(id_bytes < 0x80, np.cumsum(lengths) - lengths, dtype=np.int64)
-        if bool((found != counts).any()) or bool((data[ends - 1] >= 0x80).any()):
-            raise CorruptFile("a list of row ids in a BTree block does not have the length it says", offset=base)
-        return varint.decode_all(id_bytes), counts
+        _, _, ids, counts = id_lists(data, begins, ends)
+        return ids, counts
+
+
+def id_lists(
+    data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Ids, npt.NDArray[np.int64]]:
+    """Where the keys of the entries between these ascending positions begin, their sizes, the row ids of all, and how many each has."""
+    key_sizes, key_begins = varint.decode_at(data, begins)
+    at = _inside(key_begins + key_sizes, key_begins, ends)
+    value_sizes, at = varint.decode_at(data, at)
+    if bool((at + value_sizes != ends).any()):
+        raise CorruptFile("a value of a BTree block does not end where its entry does")
+    at = _inside(at, at, ends)
+    counts, at = varint.decode_at(data, at)
+    at = _inside(at, at, ends)
+    # The ids of all entries without what lies between them; each list must end where its entry does.
+    marks = np.zeros(len(data) + 1, np.int8)
+    marks[at] += 1
+    marks[ends] -= 1
+    id_bytes = data[np.cumsum(marks[:-1], dtype=np.int8).view(bool)]
+    lengths = ends - at
+    found = np.add.reduceat(id_bytes < 0x80, np.cumsum(lengths) - lengths, dtype=np.int64)
+    if bool((found != counts).any()) or bool((data[ends - 1] >= 0x80).any()):
+        raise CorruptFile("a list of row ids in a BTree block does not have the length it says")
+    return key_begins, key_sizes, varint.decode_all(id_bytes), counts
 
 
 def _inside(at: npt.NDArray[np.int64], after: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -376,6 +384,32 @@ class BTreeFile:
         for number in range(len(self._blocks)):
             block = self._block(number, ahead=True)
             yield [block.entry(index)[0] for index in range(block.count)], *block.ids(0, block.count, self.version)
+
+    def chunks(self, read: int, most: int) -> Iterator[list[Block]]:
+        """All data blocks: `read` bytes are read at a time, blocks of `most` bytes come together, but at least one."""
+        stop = 0
+        while stop < len(self._blocks):
+            first, start = stop, self._blocks[stop][1]
+            end = start
+            for _, offset, size in self._blocks[first:]:
+                if offset != end or (stop > first and end + size - start > read):
+                    break
+                end += size + TRAILER_SIZE
+                stop += 1
+            stored = self._source.range(start, end - start)
+            chunk: list[Block] = []
+            held = 0
+            for last_key, offset, size in self._blocks[first:stop]:
+                block = Block(open_block(stored[offset - start : offset - start + size + TRAILER_SIZE], offset))
+                if not block.count or block.entry(block.count - 1)[0] != last_key:
+                    raise CorruptFile("a block of a BTree payload does not end with the key that the index says", offset=offset)
+                chunk.append(block)
+                held += len(block.raw)
+                if held >= most:
+                    yield chunk
+                    chunk, held = [], 0
+            if chunk:
+                yield chunk
 
     def entries(self) -> Iterator[tuple[bytes, Ids]]:
         """Every key with its row ids, in file order."""

@@ -50,6 +50,24 @@ class ByteColumn:
         return cls(data, _offsets(np.fromiter(map(len, rows), np.int64, len(rows))))
 
     @classmethod
+    def of_pieces(cls, data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> ByteColumn:
+        """Pieces of `data`, copied; each begins behind the end of the one before."""
+        width = int(sizes[0]) if len(sizes) and bool((sizes == sizes[0]).all()) else 0
+        if width in _WHOLE:
+            numbers = np.ndarray((len(data) - width + 1,), _WHOLE[width], data, strides=(1,))
+            return cls(numbers[begins].view(np.uint8), None, width=width)
+        # Pieces and what lies between them take turns as rows.
+        bounds = np.empty(2 * len(begins), np.int64)
+        bounds[::2] = begins
+        np.add(begins, sizes, out=bounds[1::2])
+        if not len(bounds):
+            return cls.of_rows(())
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+        rows = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
+        found = of_arrow(rows.take(pa.array(np.arange(0, len(bounds), 2))))
+        return cls(found.data, None, width=width) if width else found
+
+    @classmethod
     def varints(cls, values: npt.NDArray[np.integer]) -> ByteColumn:
         """One variable-length number per row."""
         sizes = varint.lengths(values)

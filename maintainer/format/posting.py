@@ -24,12 +24,15 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap, BitMap64
 
+from maintainer.errors import CorruptFile
 from maintainer.format import roaring
 from maintainer.format.byte_column import ByteColumn
 
 _COOKIE = 12346
 _FIXED_WORDS = 10
 _ARRAY_LIMIT = 4096
+_LARGE = 8192
+"""Bytes of a posting from which on the library reads it."""
 _SINGLE_ENTRY = (1).to_bytes(8, "little") + bytes(4)
 _HEAD = np.array([1, 0, 0, 0, 0, 0, _COOKIE, 0], np.uint16)
 
@@ -99,6 +102,82 @@ def encode_groups(ids: Ids, starts: npt.NDArray[np.int64]) -> ByteColumn:
     offsets = np.zeros(groups + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return ByteColumn(np.concatenate(pieces), offsets)
+
+
+def decode_groups(data: npt.NDArray[np.uint8], begins: Ids, sizes: Ids, most: int, below: int) -> tuple[Ids, Ids]:
+    """The ids of the bitmaps that lie there, and how many each has: the inverse of `encode_groups`, for bytes from outside.
+
+    There may be fewer bitmaps than asked for, but at least one: reading stops at about `most` ids, as a few bytes may stand for very many. All
+    ids are below `below`.
+    """
+    if not len(begins):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    if bool((begins < 0).any()) or bool((sizes < 0).any()) or bool((begins + sizes > len(data)).any()):
+        raise CorruptFile("a posting lies outside of its payload")
+    found: list[Ids] = []
+    counts: list[Ids] = []
+    held = 0
+    for begin, end, is_plain in _stretches(_plain(data, begins, sizes)):
+        if held >= most:
+            break
+        if is_plain:
+            ids, some_counts = _decode_plain(data, begins[begin:end], sizes[begin:end])
+            found.append(ids)
+            counts.append(some_counts)
+            held += len(ids)
+            continue
+        for at, size in zip(begins[begin:end].tolist(), sizes[begin:end].tolist(), strict=True):
+            bitmap = roaring.decode64(data[at : at + size].data)
+            if len(bitmap) > below:
+                raise CorruptFile(f"a posting of {len(bitmap)} ids below {below}")
+            found.append(np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64))
+            counts.append(np.array([len(bitmap)]))
+            held += len(bitmap)
+            if held >= most:
+                break
+    all_ids, all_counts = np.concatenate(found), np.concatenate(counts)
+    if not all_counts.all():
+        raise CorruptFile("an empty posting")
+    rises = all_ids[1:] > all_ids[:-1]
+    rises[np.cumsum(all_counts)[:-1] - 1] = True
+    if not rises.all() or not 0 <= int(all_ids.min()) <= int(all_ids.max()) < below:
+        raise CorruptFile(f"the ids of a posting are not in order, or not below {below}")
+    return all_ids, all_counts
+
+
+def _plain(data: npt.NDArray[np.uint8], begins: Ids, sizes: Ids) -> npt.NDArray[np.bool_]:
+    """Which bitmaps consist of 16-bit numbers only, and are small: the roaring library is faster with large ones."""
+    plain = (sizes >= 2 * (_FIXED_WORDS + 4)) & (sizes <= _LARGE)
+    head = np.frombuffer(_HEAD.astype("<u2").tobytes(), np.uint8)
+    some = np.flatnonzero(plain)
+    for place, byte in enumerate(head):
+        some = some[data[begins[some] + place] == byte]
+    plain[:] = False
+    plain[some] = True
+    return plain
+
+
+def _decode_plain(data: npt.NDArray[np.uint8], begins: Ids, sizes: Ids) -> tuple[Ids, Ids]:
+    words = np.ndarray((len(data) - 1,), "<u2", data, strides=(1,))
+    containers = words[begins + 16].astype(np.int64) + (words[begins + 18].astype(np.int64) << 16)
+    if bool(((containers < 1) | (2 * _FIXED_WORDS + 8 * containers > sizes)).any()):
+        raise CorruptFile("a posting has more containers than there is room for")
+    first_container = np.cumsum(containers) - containers
+    rank = np.arange(int(containers.sum())) - np.repeat(first_container, containers)
+    descriptor = np.repeat(begins + 2 * _FIXED_WORDS, containers) + 4 * rank
+    upper = words[descriptor].astype(np.int64) << 16
+    cardinality = words[descriptor + 2].astype(np.int64) + 1
+    counts = np.add.reduceat(cardinality, first_container)
+    before = np.cumsum(cardinality) - cardinality
+    place = descriptor + 4 * np.repeat(containers, containers)
+    offset = 8 + 8 * np.repeat(containers, containers) + 2 * (before - np.repeat(before[first_container], containers))
+    stored = words[place].astype(np.int64) + (words[place + 2].astype(np.int64) << 16)
+    fits = (2 * _FIXED_WORDS + 8 * containers + 2 * counts == sizes) & (np.maximum.reduceat(cardinality, first_container) <= _ARRAY_LIMIT)
+    if not fits.all() or bool((stored != offset).any()):
+        raise CorruptFile("the containers of a posting do not lie where it says")
+    ends = np.cumsum(counts)
+    at = np.repeat(begins + 2 * _FIXED_WORDS + 8 * containers - 2 * (ends - counts), counts) + 2 * np.arange(int(ends[-1]))
+    return np.repeat(upper, cardinality) | words[at], counts
 
 
 def _encode_plain(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from maintainer.format import byte_column
 from maintainer.format.byte_column import ByteColumn
 
+_UNIFORM = st.integers(1, 9).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size)))
 ROWS = st.lists(st.binary(max_size=5), max_size=8)
 
 
@@ -43,3 +44,18 @@ def test_rows_of_one_width_need_no_offsets() -> None:
 def test_sliced_arrow_arrays_keep_their_rows() -> None:
     array = pa.array(["a", "bb", "", "cccc"]).slice(1, 2)
     assert rows_of(byte_column.of_arrow(array)) == [b"bb", b""]
+
+
+@given(st.lists(st.binary(max_size=9)) | _UNIFORM, st.data())
+def test_rows_are_taken_and_cut_out(rows: list[bytes], draw: st.DataObject) -> None:
+    gaps = [draw.draw(st.binary(max_size=3)) for _ in rows]
+    data = np.frombuffer(b"".join(gap + row for gap, row in zip(gaps, rows, strict=True)), np.uint8)
+    sizes = np.array([len(row) for row in rows], np.int64)
+    begins = np.cumsum([len(gap) + len(row) for gap, row in zip(gaps, rows, strict=True)]).astype(np.int64) - sizes
+    column = ByteColumn.of_pieces(data, begins, sizes)
+    assert rows_of(column) == rows
+    places = draw.draw(st.lists(st.integers(0, len(rows) - 1))) if rows else []
+    taken = column.take(np.array(places, np.int64))
+    assert rows_of(taken) == [rows[i] for i in places]
+    many = byte_column.concat(column, taken, column)
+    assert rows_of(many) == [*rows, *(rows[i] for i in places), *rows]

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maintainer.format import posting
+from maintainer.errors import CorruptFile
+from maintainer.format import posting, roaring
+from maintainer.format.byte_column import ByteColumn
+from tests.support.campaign import share
 from tests.support.sorted_index import bitmap
 
 IDS = st.integers(0, 300) | st.integers(0, 2**20) | st.integers(0, 2**34)
@@ -48,3 +52,48 @@ def test_a_run_as_large_as_an_array_stays_an_array() -> None:
     # 15 values in 7 runs: 30 bytes either way; a bitmap that was made by subtraction would keep its runs.
     ids = [0, 1, 2, 4, 5, 6, 8, 9, 11, 12, 15, 16, 17, 20, 22]
     assert posting.encode(np.array(ids, np.int64))[12:14] == bytes.fromhex("3a30")
+
+
+def decoded(column: ByteColumn, before: bytes = b"", most: int = 1 << 20) -> list[list[int]]:
+    data = np.frombuffer(before + column.data.tobytes() + b"\xff" * 3, np.uint8)
+    begins, sizes = column.offsets[:-1] + len(before), column.lengths
+    found: list[list[int]] = []
+    while len(found) < len(sizes):
+        ids, counts = posting.decode_groups(data, begins[len(found) :], sizes[len(found) :], most, 1 << 63)
+        assert len(counts)
+        found += [part.tolist() for part in np.split(ids, np.cumsum(counts)[:-1])]
+    return found
+
+
+@given(GROUPS, st.binary(max_size=3), st.sampled_from([1, 100, 1 << 20]))
+def test_groups_are_read_as_they_were_written(groups: list[set[int]], before: bytes, most: int) -> None:
+    groups = [*groups, set(range(0, 9000, 2)), set(range(5, 5 + 70_000 * 3, 3))]
+    column = ByteColumn.of_rows([bitmap(group) for group in groups])
+    assert decoded(column, before, most) == [sorted(group) for group in groups]
+
+
+@settings(max_examples=share("damaged postings", short=300, long=20_000))
+@given(st.lists(st.sets(IDS, min_size=1, max_size=12), min_size=1, max_size=4), st.integers(0, 10**6), st.integers(0, 7))
+def test_a_damaged_posting_is_refused_or_read_as_the_library_reads_it(groups: list[set[int]], byte: int, bit: int) -> None:
+    rows = [bytearray(bitmap(group)) for group in groups]
+    rows[0][byte % len(rows[0])] ^= 1 << bit
+    try:
+        found = decoded(ByteColumn.of_rows([bytes(row) for row in rows]))
+    except CorruptFile:
+        return
+    assert found == [list(roaring.decode64(bytes(row))) for row in rows]
+
+
+def test_postings_outside_of_the_bytes_and_empty_ones_are_refused() -> None:
+    data = np.frombuffer(bitmap([1, 5]), np.uint8)
+    for begin, size, below in ((-1, 10, 9), (0, len(data) + 1, 9), (len(data), 8, 9), (0, 0, 9), (0, len(data), 5)):
+        with pytest.raises(CorruptFile):
+            posting.decode_groups(data, np.array([begin]), np.array([size]), 10, below)
+    with pytest.raises(CorruptFile, match="empty"):
+        posting.decode_groups(np.zeros(8, np.uint8), np.array([0]), np.array([8]), 10, 9)
+
+
+def test_a_few_bytes_that_stand_for_more_ids_than_there_can_be_are_refused() -> None:
+    data = np.frombuffer(bitmap(range(1 << 20)), np.uint8)
+    with pytest.raises(CorruptFile, match="1048576 ids below 1000"):
+        posting.decode_groups(data, np.array([0]), np.array([len(data)]), 10, 1000)

@@ -130,7 +130,7 @@ def _merged(parts: Sequence[KeyBatch], key_type: DataType) -> KeyBatch:
         starts = at[new]
     if not new.all():
         order = order[new]
-        ids = _ascending(ids, starts)
+        ids = ascending_ids(ids, starts)
     return KeyBatch(keys.take(order), ids, starts)
 
 
@@ -177,7 +177,7 @@ def _eight_bytes(keys: ByteColumn, skip: int) -> Int64s:
     return cast(Int64s, (octets ^ _SIGN).view(np.int64))
 
 
-def _ascending(ids: Int64s, starts: Int64s) -> Int64s:
+def ascending_ids(ids: Int64s, starts: Int64s) -> Int64s:
     """The ids with those of each key in order."""
     falls = ids[1:] < ids[:-1]
     falls[starts[1:] - 1] = False
@@ -203,6 +203,12 @@ def _differs(ordered: npt.NDArray[Any]) -> Flags:
     new = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
     return new
+
+
+def keys_ascend(keys: ByteColumn, key_type: DataType) -> bool:
+    """Whether each key is larger than the one before it; `CorruptFile` for what is no key."""
+    columns: Sequence[Any] = (keys.to_arrow(),) if key_type.root in CHARACTERS else key_bytes.words(keys, key_type)
+    return Keys(columns, len(keys)).ascending()
 
 
 def common_prefix(first: bytes, second: bytes) -> int:
