@@ -20,7 +20,7 @@ import zlib
 from dataclasses import dataclass
 
 from maintainer.errors import CorruptFile, Unsupported
-from maintainer.format.stored_block import COMPRESSION_IDS, LZ4, LZO, NONE, ZSTD, Buffer, expand_lz4, expand_zstd
+from maintainer.format.stored_block import COMPRESSION_IDS, LZ4, LZO, NONE, ZSTD, Buffer, Compressor, expand_lz4, expand_zstd
 
 MAX_BLOCK = 64 << 10
 """Raw size of a block of a vector, at most."""
@@ -28,7 +28,6 @@ MAX_DIRECTORY = 16 << 20
 """Raw size of a directory, at most."""
 
 INFO = struct.Struct(">qiiiI")
-_LZ4_SIZES = struct.Struct("<ii")
 
 
 @dataclass(frozen=True)
@@ -65,15 +64,13 @@ def checksum(data: Buffer, codec: int = NONE) -> int:
     return zlib.crc32(bytes((codec,)), zlib.crc32(data))
 
 
-def store(raw: Buffer, offset: int, codec: int = NONE, level: int = 1) -> tuple[BlockInfo, Buffer]:
-    """The block at this offset of the payload, and its stored bytes: `raw` itself where the codec does not save enough."""
-    stored = raw
-    if codec != NONE:
-        compressed = _compress(raw, codec, level)
+def store(raw: Buffer, offset: int, compress: Compressor | None = None) -> tuple[BlockInfo, Buffer]:
+    """The block at this offset of the payload, and its stored bytes: `raw` itself where compression does not save enough."""
+    stored, codec = raw, NONE
+    if compress is not None:
+        compressed = compress.compress(raw)
         if len(compressed) < len(raw) - len(raw) // 8:
-            stored = compressed
-        else:
-            codec = NONE
+            stored, codec = compressed, compress.number
     return BlockInfo(offset, len(stored), len(raw), codec, checksum(stored, codec)), stored
 
 
@@ -88,17 +85,3 @@ def load(info: BlockInfo, stored: bytes) -> bytes:
     if info.codec == LZO:
         raise Unsupported("blocks that are compressed by lzo cannot be read")
     return stored
-
-
-def _compress(raw: Buffer, codec: int, level: int) -> bytes:
-    if codec == ZSTD:
-        import zstandard
-
-        frame = zstandard.ZstdCompressor(level=level, write_content_size=False).compressobj()  # a stream, as Java's
-        return frame.compress(raw) + frame.flush()
-    if codec == LZ4:
-        import pyarrow as pa
-
-        body: bytes = pa.Codec("lz4_raw").compress(raw, asbytes=True)
-        return _LZ4_SIZES.pack(len(body), len(raw)) + body
-    raise Unsupported("blocks cannot be compressed by lzo")

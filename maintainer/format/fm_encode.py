@@ -38,7 +38,7 @@ from maintainer.format.fm_layout import (
     digit_starts,
 )
 from maintainer.format.fm_vector import BITS, DIGITS, GROUP_WORDS, SAMPLES, Counts, Vector, VectorKind
-from maintainer.format.stored_block import NONE, Buffer
+from maintainer.format.stored_block import Buffer, Compressor
 
 BYTES_PER_SYMBOL = 8
 """Memory that a partition takes while it is written, its values included."""
@@ -55,11 +55,10 @@ _STEP = DIGITS.block_values
 
 @dataclass(frozen=True)
 class Coding:
-    """How partitions are written; `codec` and `level` as `maintainer.format.fm_block.store` takes them."""
+    """How partitions are written: every `rate`-th position is a sample."""
 
     rate: int
-    codec: int = NONE
-    level: int = 1
+    compress: Compressor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +168,7 @@ def suffix_array(symbols: Symbols) -> npt.NDArray[np.integer]:
     if symbols.dtype == np.uint8:
         suffixes: npt.NDArray[np.integer] = divsufsort(symbols)
         return suffixes
-    halves: npt.NDArray[np.integer] = divsufsort(symbols.astype(">u2").view(np.uint8))  # those that start at the first byte of a symbol are in the order of the symbols
+    halves: npt.NDArray[np.integer] = divsufsort(symbols.astype(">u2").view(np.uint8))  # of two bytes each
     found = 0
     for at in _slices(len(halves), _STEP):
         part = halves[at]
@@ -250,7 +249,7 @@ class _Blocks:
 
     def block(self, raw: Buffer) -> BlockInfo:
         """A block; returns where it lies."""
-        info, stored = store(raw, self.offset, self.coding.codec, self.coding.level)
+        info, stored = store(raw, self.offset, self.coding.compress)
         self.plain(stored)
         return info
 

@@ -41,11 +41,11 @@ ReadRange = Callable[[int, int], bytes]
 
 
 class Compressor(Protocol):
-    """A way of compressing blocks."""
+    """A way of compressing blocks; the same for every format of blocks."""
 
     number: int
 
-    def compress(self, raw: bytes) -> bytes: ...
+    def compress(self, raw: Buffer) -> bytes: ...
 
 
 class _Zstd:
@@ -59,9 +59,9 @@ class _Zstd:
             level=max(_LEAST_ZSTD_LEVEL, min(level, zstandard.MAX_COMPRESSION_LEVEL)), write_content_size=False
         )
 
-    def compress(self, raw: bytes) -> bytes:
+    def compress(self, raw: Buffer) -> bytes:
         frame = self._zstd.compressobj()  # a streaming encoder, as Java's: without a size in the frame
-        return varint.encode(len(raw)) + frame.compress(raw) + frame.flush()
+        return frame.compress(raw) + frame.flush()
 
 
 class _Lz4:
@@ -72,9 +72,9 @@ class _Lz4:
 
         self._lz4 = pa.Codec("lz4_raw")
 
-    def compress(self, raw: bytes) -> bytes:
+    def compress(self, raw: Buffer) -> bytes:
         block = self._lz4.compress(raw, asbytes=True)
-        return varint.encode(len(raw)) + _SIZES.pack(len(block), len(raw)) + bytes(block)
+        return _SIZES.pack(len(block), len(raw)) + bytes(block)
 
 
 def compressor(name: str, level: int = 1) -> Compressor | None:
@@ -93,7 +93,7 @@ def store(pieces: Sequence[Buffer], sink: Sink, compress: Compressor | None = No
     number = NONE
     if compress is not None:
         raw = b"".join(pieces)
-        body = compress.compress(raw)
+        body = varint.encode(len(raw)) + compress.compress(raw)
         number, pieces = (compress.number, (body,)) if len(body) < len(raw) - len(raw) // 8 else (NONE, (raw,))
     crc = size = 0
     for piece in pieces:

@@ -90,14 +90,14 @@ def compression(options: Mapping[str, str], prefix: str, default: str = "none") 
     return text.lower()
 
 
-def block_compressor(options: Mapping[str, str], prefix: str) -> Compressor | None:
+def block_compressor(options: Mapping[str, str], prefix: str, default: str = "none") -> Compressor | None:
     """How the blocks of a payload are to be compressed.
 
     Where lzo is asked for, which no library of ours writes, it is zstd: each block says how it is compressed, so every reader takes it.
     """
     from maintainer.format.stored_block import compressor
 
-    name = compression(options, prefix)
+    name = compression(options, prefix, default)
     return compressor("zstd" if name == "lzo" else name, integer(options, f"{prefix}compression-level", 1))
 
 

@@ -1,0 +1,142 @@
+"""The FM family: exact search for substrings (spec 09; bytes in `maintainer.format.fm_encode`; Java `FMGlobalIndexer`, `FMGlobalIndexWriter`).
+
+Values are not sorted. They are taken in the order of their ordinals, and consecutive rows make a partition until one of its limits is reached:
+
+    fm-index.partition-size         16 mb    symbols of a partition: its bytes, one for each row, one at the end
+    fm-index.partition-row-count    100000   rows of a partition
+    fm-index.sa-sample-rate         32       one suffix of so many is sampled: more make the payload larger, and searches faster
+    fm-index.compression            lz4      of each block: none, zstd, lz4; lzo, which no library of ours writes, is written as zstd
+    fm-index.compression-level      1        of zstd
+
+`fm-index.read-cache-size`, `demand-page-size` and `locate-cost-ratio` are the reader's (`maintainer.index.family.fm_reader`). A value that
+fills a partition by itself is refused: the build fails, and its group stays without a payload. One partition at a time is in memory; where
+there is less than `BYTES_PER_SYMBOL` for each symbol, partitions are smaller than they might be: there are more, in the same format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from maintainer.errors import MaintainerError, UsageError
+from maintainer.format.byte_column import ByteColumn, of_arrow
+from maintainer.format.fm_encode import BYTES_PER_SYMBOL, Coding, PayloadWriter, Text, text_of
+from maintainer.format.fm_layout import MAX_RATE
+from maintainer.format.stored_block import Sink
+from maintainer.index.definition import IndexDefinition
+from maintainer.index.options import block_compressor, integer, memory_size
+from maintainer.index.payload import BuiltPayload, PayloadOutput, Resources, Rows
+
+PREFIX = "fm-index."
+_LEAST_LIMIT = 1 << 20
+"""Symbols of a partition that memory is never too little for."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where partitions end. No value may be as long as `size`; `symbols` is what a partition of several rows may have."""
+
+    size: int
+    symbols: int
+    rows: int
+
+
+def limits(options: Mapping[str, str], memory: int) -> Limits:
+    """The limits that the options set; partitions also fit into so many bytes of memory."""
+    size = memory_size(options, f"{PREFIX}partition-size", 16 << 20)
+    if not 2 <= size < 2**31 - 1:
+        raise UsageError(f"{PREFIX}partition-size must be between 2 bytes and 2147483646 bytes, but is {size}.")
+    rows = integer(options, f"{PREFIX}partition-row-count", 100_000)
+    if not 0 < rows < 2**31:
+        raise UsageError(f"{PREFIX}partition-row-count must be positive, but is {rows}.")
+    return Limits(size, min(size, max(memory // BYTES_PER_SYMBOL, _LEAST_LIMIT)), rows)
+
+
+def coding(options: Mapping[str, str]) -> Coding:
+    """How the options want partitions to be written."""
+    rate = integer(options, f"{PREFIX}sa-sample-rate", 32)
+    if not 1 <= rate <= MAX_RATE or rate & (rate - 1):
+        raise UsageError(f"{PREFIX}sa-sample-rate must be a power of two between 1 and {MAX_RATE}, but is {rate}.")
+    return Coding(rate, block_compressor(options, PREFIX, "lz4"))
+
+
+def build(
+    rows: Iterable[Rows],
+    definition: IndexDefinition,
+    total_rows: int,
+    sink: Sink,
+    resources: Resources | None = None,
+    carried: Any = None,
+) -> BuiltPayload:
+    """See `Family.build`."""
+    output = PayloadOutput(sink)
+    writer = PayloadWriter(output.write, coding(definition.options))
+    for text in _texts(rows, limits(definition.options, (resources or Resources()).memory), writer.rows):
+        writer.add(text)
+    if writer.rows != total_rows:
+        raise MaintainerError(f"the source files hold {writer.rows} rows instead of the {total_rows} that their metadata says")
+    if not total_rows:
+        raise MaintainerError("an index payload needs at least one row")
+    return output.built(total_rows, writer.finish())
+
+
+def _texts(rows: Iterable[Rows], bounds: Limits, after: int) -> Iterator[Text]:
+    """The texts of all partitions; the first row is number `after`."""
+    columns: list[ByteColumn] = []
+    nulls: list[npt.NDArray[np.bool_]] = []
+    held = symbols = 0
+
+    def close() -> Text:
+        nonlocal held, symbols
+        text = text_of(columns, np.concatenate(nulls))
+        columns.clear()
+        nulls.clear()
+        held = symbols = 0
+        return text
+
+    for first, values in rows:
+        if first != after:
+            raise MaintainerError(f"rows from {after} on are missing: the next is {first}")
+        after += len(values)
+        column, missing = _bytes_of(values)
+        lengths = column.lengths
+        longest = int(lengths.max(initial=0))
+        if longest > bounds.size - 2:
+            raise MaintainerError(
+                f"the value of row {first + int(lengths.argmax())} has {longest} bytes, and an FM index takes {bounds.size - 2} at most:"
+                f" raise {PREFIX}partition-size above {longest + 2} bytes"
+            )
+        ends = np.cumsum(lengths + 1)
+        at = 0
+        while at < len(column):
+            before = int(ends[at - 1]) if at else 0
+            fitting = int(np.searchsorted(ends, before + bounds.symbols - 1 - symbols, "right"))
+            stop = min(max(fitting, at if held else at + 1), at + bounds.rows - held)
+            if stop == at:
+                yield close()
+                continue
+            columns.append(column.slice(at, stop))
+            nulls.append(missing[at:stop])
+            held += stop - at
+            symbols += int(ends[stop - 1]) - before
+            at = stop
+    if held:
+        yield close()
+
+
+def _bytes_of(values: pa.Array) -> tuple[ByteColumn, npt.NDArray[np.bool_]]:
+    """The stored bytes of texts, those of a null being none; and which are null."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    nulls: npt.NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
+    if values.null_count:
+        values = pc.fill_null(values, pa.scalar("", values.type))
+    if values.type not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        values = values.cast(pa.large_binary())
+    return of_arrow(values), nulls
