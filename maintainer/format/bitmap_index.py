@@ -219,9 +219,9 @@ class BitmapFile:
         """Whether the non-null rows cost no further read."""
         return "rows" in self.__dict__ or self._source.is_at_hand(self._rows_handle[0])
 
-    def posting(self, entry: DictionaryEntry, *, ahead: bool = False) -> BitMap64:
+    def posting(self, entry: DictionaryEntry) -> BitMap64:
         """The row ids of a key."""
-        bitmap = self._bitmap(entry.offset, entry.length, ahead=ahead)
+        bitmap = self._bitmap(entry.offset, entry.length)
         if not bitmap:
             raise CorruptFile("an empty posting in a bitmap payload", offset=entry.offset)
         return bitmap
@@ -246,7 +246,7 @@ class BitmapFile:
                 last = bisect_right(self._first_keys, high)
         total = 0
         for number in range(first, last):
-            block = self._block(number, ahead=True)
+            block = self._block(number)
             total += len(block)
             yield from block.values()
         if last - first == len(self._blocks) and total != self.value_count:
@@ -294,12 +294,12 @@ class BitmapFile:
     def _byte_order(self) -> list[tuple[bytes, int]]:
         return sorted((key, number) for number, (key, _, _) in enumerate(self._blocks))
 
-    def _block(self, number: int, *, ahead: bool = False) -> dict[bytes, DictionaryEntry]:
+    def _block(self, number: int) -> dict[bytes, DictionaryEntry]:
         cached = self._loaded.get(number)
         if cached is not None:
             return cached
         first_key, offset, size = self._blocks[number]
-        raw = self._source.block(offset, size, ahead=ahead)
+        raw = self._source.block(offset, size)
         count, at = varint.decode(raw, 0)
         if not 0 < count <= len(raw) // _SMALLEST_ENTRY:
             raise CorruptFile(f"{count} entries in a dictionary block of {len(raw)} bytes", offset=offset)
@@ -316,9 +316,9 @@ class BitmapFile:
     def _loaded(self) -> dict[int, dict[bytes, DictionaryEntry]]:
         return {}
 
-    def _bitmap(self, offset: int, length: int, *, ahead: bool = False) -> BitMap64:
+    def _bitmap(self, offset: int, length: int) -> BitMap64:
         try:
-            return roaring.decode64(self._source.range(offset, length, ahead=ahead))
+            return roaring.decode64(self._source.range(offset, length))
         except CorruptFile as error:
             raise CorruptFile(error.reason, offset=offset + (error.offset or 0)) from error
 

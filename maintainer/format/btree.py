@@ -356,7 +356,7 @@ class BTreeFile:
         """The row ids of all keys between two bounds (None: open), block by block."""
         number = 0 if low is None else bisect_left(self._last_keys, low)
         while number < len(self._last_keys):
-            block = self._block(number, ahead=True)
+            block = self._block(number)
             start, stop = 0, block.count
             if low is not None:
                 start = self._first_not_below(block, low)
@@ -382,7 +382,7 @@ class BTreeFile:
     def scan(self) -> Iterator[tuple[list[bytes], Ids, npt.NDArray[np.int64]]]:
         """Block by block: its keys, the row ids of all of them, and how many each key has."""
         for number in range(len(self._blocks)):
-            block = self._block(number, ahead=True)
+            block = self._block(number)
             yield [block.entry(index)[0] for index in range(block.count)], *block.ids(0, block.count, self.version)
 
     def chunks(self, read: int, most: int) -> Iterator[list[Block]]:
@@ -416,11 +416,11 @@ class BTreeFile:
         for keys, ids, counts in self.scan():
             yield from zip(keys, np.split(ids, np.cumsum(counts)[:-1]), strict=True)
 
-    def _block(self, number: int, *, ahead: bool = False) -> Block:
+    def _block(self, number: int) -> Block:
         if self._cached is not None and self._cached[0] == number:
             return self._cached[1]
         last_key, offset, size = self._blocks[number]
-        block = Block(self._source.block(offset, size, ahead=ahead))
+        block = Block(self._source.block(offset, size))
         if not block.count or block.entry(block.count - 1)[0] != last_key:
             raise CorruptFile("a block of a BTree payload does not end with the key that the index says", offset=offset)
         if number and self._comparable(block.entry(0)[0]) <= self._last_keys[number - 1]:

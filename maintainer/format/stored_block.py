@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import tee
 from typing import Protocol
 
 from maintainer.errors import CorruptFile, Unsupported
 from maintainer.format import varint
+from maintainer.format.kept import Cache, Kept
 
 TRAILER_SIZE = 5
 NONE, ZSTD, LZ4, LZO = range(4)
@@ -30,10 +33,16 @@ _CRC = struct.Struct("<I")
 _MAX_LZ4_RATIO = 255
 _LEAST_ZSTD_LEVEL = -(1 << 17)
 _READ_STEP = 1 << 20
-TAIL_SIZE = 32 << 10
-"""How much of a payload's end is read at first: the footer, and with luck the index block with it."""
-READ_AHEAD = 512 << 10
-"""How much a scan reads at once."""
+TAIL_SIZE, MOST_TAIL = 32 << 10, 512 << 10
+"""How much of a payload's end is read at least and at most when the footer is: with luck, the index block with it."""
+_TAIL_SHARE = 1500
+"""Index blocks have about this part of their payload."""
+GAP = 128 << 10
+"""Bytes that are read in vain to save a read."""
+READ_AHEAD = 4 << 20
+"""The most that is read at once for several ranges."""
+_OWN_CACHE = 16 << 20
+"""What a payload may keep that shares no cache with others."""
 
 Buffer = bytes | bytearray | memoryview
 Sink = Callable[[Buffer], None]
@@ -104,53 +113,97 @@ def store(pieces: Sequence[Buffer], sink: Sink, compress: Compressor | None = No
     return size
 
 
-class PayloadBytes:
-    """Random access to a payload; every range is checked against its size, and a short read is an error.
+@dataclass(frozen=True)
+class KeepingRanges:
+    """A range reader that knows where things are kept that are made of the bytes."""
 
-    The end of the payload is read once, as the footer and what it points at mostly lie there. A scan reads ahead.
+    read: ReadRange
+    kept: Kept
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        return self.read(offset, length)
+
+
+class PayloadBytes:
+    """Random access to a payload; every range is checked against its size, and a short read is an error. For several threads.
+
+    Whoever asks for the last bytes gets the end of the payload read, so that what the footer points at is mostly there. What a reader makes of
+    bytes and will want again it keeps in `kept`, by keys of its own: the bytes themselves are not kept.
+
+        ranges(spans)        neighbouring ranges in one read; `blocks` is the same for blocks
+        kept.get(key)        None when it is not there (any more)
+        kept.put(key, value, bytes)
+        kept.limited(most)   the same for a family that has a budget of its own
     """
 
     def __init__(self, read: ReadRange, size: int) -> None:
         self._read = read
         self.size = size
-        self._tail_start = max(0, size - TAIL_SIZE)
+        self.kept = read.kept if isinstance(read, KeepingRanges) else Cache(_OWN_CACHE).of(None)
+        self._tail_start = size - min(size, max(TAIL_SIZE, min(size // _TAIL_SHARE, MOST_TAIL)))
         self._tail: bytes | None = None
-        self._window_start = 0
-        self._window = b""
 
-    def range(self, offset: int, length: int, *, ahead: bool = False) -> bytes:
-        """These bytes; `ahead` says that those behind them will be asked for next."""
-        if offset < 0 or length < 0 or offset + length > self.size:
-            raise CorruptFile(f"{length} bytes at {offset} are outside of a payload of {self.size} bytes", offset=max(offset, 0))
-        if not length:
-            return b""
-        if offset >= self._tail_start:
-            if self._tail is None:
-                self._tail = self._fetch(self._tail_start, self.size - self._tail_start)
-            return self._tail[offset - self._tail_start : offset - self._tail_start + length]
-        start = offset - self._window_start
-        if start < 0 or start + length > len(self._window):
-            if not ahead:
-                return self._fetch(offset, length)
-            self._window = self._fetch(offset, min(max(length, READ_AHEAD), self.size - offset))
-            self._window_start, start = offset, 0
-        return self._window[start : start + length]
+    def range(self, offset: int, length: int) -> bytes:
+        """These bytes."""
+        self._check(offset, length)
+        tail = self._tail
+        if tail is None and length and offset + length == self.size:
+            tail = self._tail = self._fetch(self._tail_start, self.size - self._tail_start)
+        if tail is None or offset + length <= self._tail_start:
+            return self._fetch(offset, length) if length else b""
+        if offset < self._tail_start:
+            return self._fetch(offset, self._tail_start - offset) + tail[: offset + length - self._tail_start]
+        return tail[offset - self._tail_start : offset - self._tail_start + length]
 
-    def block(self, offset: int, size: int, *, ahead: bool = False) -> bytes:
+    def ranges(self, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        """The bytes of each (offset, length), ascending; those that are close to one another are read together."""
+        waiting: list[tuple[int, int]] = []
+        end = 0
+        for offset, length in spans:
+            self._check(offset, length)
+            if waiting and not (end <= offset <= end + GAP and offset + length - waiting[0][0] <= READ_AHEAD):
+                yield from self._together(waiting, end)
+                waiting = []
+            waiting.append((offset, length))
+            end = offset + length
+        if waiting:
+            yield from self._together(waiting, end)
+
+    def block(self, offset: int, size: int) -> bytes:
         """The raw content of the block with this handle."""
-        if size < 0:
-            raise CorruptFile(f"a block of {size} bytes", offset=max(offset, 0))
-        return open_block(self.range(offset, size + TRAILER_SIZE, ahead=ahead), offset)
+        return open_block(self.range(*_with_trailer(offset, size)), offset)
+
+    def blocks(self, handles: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        """The raw content of the blocks with these handles, ascending; those that are close to one another are read together."""
+        offsets, handles = tee(handles)
+        for (offset, _), stored in zip(offsets, self.ranges(_with_trailer(*handle) for handle in handles), strict=True):
+            yield open_block(stored, offset)
 
     def is_at_hand(self, offset: int) -> bool:
-        """Whether what lies there comes without another read."""
-        return offset >= self._tail_start
+        """Whether what lies there and behind comes without another read."""
+        return self._tail is not None and offset >= self._tail_start
+
+    def _together(self, spans: Sequence[tuple[int, int]], end: int) -> Iterator[bytes]:
+        start = spans[0][0]
+        data = self.range(start, end - start)
+        for offset, length in spans:
+            yield data[offset - start : offset - start + length]
+
+    def _check(self, offset: int, length: int) -> None:
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise CorruptFile(f"{length} bytes at {offset} are outside of a payload of {self.size} bytes", offset=max(offset, 0))
 
     def _fetch(self, offset: int, length: int) -> bytes:
         data = self._read(offset, length)
         if len(data) != length:
             raise CorruptFile(f"{length} bytes expected, {len(data)} found: the payload is shorter than its metadata says", offset=offset)
         return data
+
+
+def _with_trailer(offset: int, size: int) -> tuple[int, int]:
+    if size < 0:
+        raise CorruptFile(f"a block of {size} bytes", offset=max(offset, 0))
+    return offset, size + TRAILER_SIZE
 
 
 def open_block(stored: bytes, offset: int = 0) -> bytes:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maintainer.errors import CorruptFile, Unsupported
-from maintainer.format.stored_block import READ_AHEAD, TAIL_SIZE, PayloadBytes, compressor, open_block, store
+from maintainer.format.stored_block import GAP, READ_AHEAD, TAIL_SIZE, PayloadBytes, compressor, open_block, store
 from tests.support.sorted_index import LZ4_BTREE, stored, varint
 from tests.support.strategies import mutated
 
@@ -120,21 +120,59 @@ def test_the_end_is_read_once() -> None:
     recorder = Recorder(bytes(range(256)) * 1024)
     source = PayloadBytes(recorder, len(recorder.data))
     size = len(recorder.data)
+    assert not source.is_at_hand(size - TAIL_SIZE)
     assert source.range(size - 52, 52) == recorder.data[-52:]
     assert source.range(size - 1000, 100) == recorder.data[-1000:-900]
     assert recorder.reads == [(size - TAIL_SIZE, TAIL_SIZE)]
     assert source.is_at_hand(size - TAIL_SIZE)
     assert not source.is_at_hand(0)
+    assert source.range(size - TAIL_SIZE - 10, 30) == recorder.data[-TAIL_SIZE - 10 : 20 - TAIL_SIZE]
+    assert recorder.reads[1:] == [(size - TAIL_SIZE - 10, 10)]
 
 
-def test_a_scan_reads_ahead() -> None:
-    recorder = Recorder(bytes(range(256)) * 8192)
+def test_without_its_end_a_payload_is_read_as_it_is_asked_for() -> None:
+    recorder = Recorder(bytes(range(256)) * 1024)
     source = PayloadBytes(recorder, len(recorder.data))
-    for offset in range(0, 2 * READ_AHEAD, 1000):
-        assert source.range(offset, 1000, ahead=True) == recorder.data[offset : offset + 1000]
-    assert len(recorder.reads) <= 4
-    assert source.range(5, 3) == recorder.data[5:8]
-    assert recorder.reads[-1] == (5, 3)
+    assert source.range(len(recorder.data) - 20, 10) == recorder.data[-20:-10]
+    assert source.range(7, 0) == b""
+    assert recorder.reads == [(len(recorder.data) - 20, 10)]
+
+
+def test_the_end_of_a_large_payload_is_larger() -> None:
+    size = 300 << 20
+    reads = []
+
+    def read(offset: int, length: int) -> bytes:
+        reads.append((offset, length))
+        return bytes(length)
+
+    PayloadBytes(read, size).range(size - 10, 10)
+    assert reads == [(size - size // 1500, size // 1500)]
+
+
+def test_neighbours_are_read_together() -> None:
+    recorder = Recorder(bytes(range(256)) * (1 << 15))
+    source = PayloadBytes(recorder, len(recorder.data))
+    spans = [(offset, 1000) for offset in range(0, 5 << 20, 1000)]
+    assert [*source.ranges(spans)] == [recorder.data[offset : offset + length] for offset, length in spans]
+    assert len(recorder.reads) == 2
+    assert max(length for _, length in recorder.reads) <= READ_AHEAD
+    del recorder.reads[:]
+    spans = [(0, 10), (GAP + 10, 10), (2 * GAP + 21, 10), (5, 3), (9, 0)]
+    assert [*source.ranges(iter(spans))] == [recorder.data[offset : offset + length] for offset, length in spans]
+    assert recorder.reads == [(0, GAP + 20), (2 * GAP + 21, 10), (5, 4)]
+
+
+def test_blocks_are_read_together() -> None:
+    pieces = [written(bytes(100) * number, name)[0] for number, name in ((1, "none"), (9, "zstd"), (20, "lz4"))]
+    recorder = Recorder(b"".join(pieces))
+    source = PayloadBytes(recorder, len(recorder.data))
+    ends = [sum(map(len, pieces[: number + 1])) for number in range(3)]
+    handles = [(end - len(piece), len(piece) - 5) for end, piece in zip(ends, pieces, strict=True)]
+    assert [*source.blocks(handles)] == [bytes(100), bytes(900), bytes(2000)]
+    assert len(recorder.reads) == 1
+    with pytest.raises(CorruptFile, match="a block of -1 bytes"):
+        [*source.blocks([(0, -1)])]
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 2), (0, 101), (100, 1), (2**62, 1), (5, -1)])
@@ -149,4 +187,4 @@ def test_ranges_outside_of_the_payload_are_corrupt(offset: int, length: int) -> 
 def test_a_payload_shorter_than_its_metadata_says_is_corrupt() -> None:
     source = PayloadBytes(Recorder(bytes(90)), 100)
     with pytest.raises(CorruptFile, match="shorter"):
-        source.range(50, 10)
+        source.range(85, 10)

@@ -8,7 +8,7 @@ bytes are Java's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +27,25 @@ from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn, consecutive
 from maintainer.index.family.sorted import SortedReader, after_prefix, text_test
-from maintainer.index.options import block_compressor, memory_size, peer_blocks
+from maintainer.index.options import block_compressor, check_keys, memory_size, peer_blocks
 from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
 from maintainer.model.like import check_pattern, regular_expression
 from maintainer.model.predicate import Leaf, Op
+from maintainer.model.types import DataType
 
 if TYPE_CHECKING:
     from maintainer.index.family import FamilyReader
 
 PREFIX = "bitmap-index."
+TAKES = "a column of a scalar type"
 MAX_PEER_KEYS = 100_000
 BATCH_IDS = 1 << 20
+
+
+def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> None:
+    """See `Family.validate`."""
+    check_keys(PREFIX, "dictionary-block-size", column, data_type, options)
+    peer_blocks(options)
 
 
 def build(
@@ -132,7 +140,7 @@ class BitmapReader(SortedReader):
 
     def entries(self) -> Iterator[tuple[bytes, BitMap64]]:
         """Every key with its ordinals."""
-        return ((entry.key, self._file.posting(entry, ahead=True)) for entry in self._file.entries())
+        return ((entry.key, self._file.posting(entry)) for entry in self._file.entries())
 
     def batches(self) -> Iterator[tuple[list[bytes], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """See `FamilyReader.batches`; a key with many ordinals comes in several."""
@@ -177,8 +185,8 @@ class BitmapReader(SortedReader):
 
     def _union(self, entries: Iterable[DictionaryEntry]) -> BitMap64:
         result = BitMap64()
-        for number, entry in enumerate(entries):
-            result |= self._file.posting(entry, ahead=number > 0)
+        for entry in entries:
+            result |= self._file.posting(entry)
         if result and self._file.rows_are_at_hand and not result <= self._file.rows:
             raise CorruptFile("a posting of a bitmap payload holds rows without a value")
         return result
