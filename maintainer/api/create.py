@@ -19,7 +19,7 @@ from typing import Any
 from maintainer.api.ddl import parse_create_table
 from maintainer.errors import Unsupported, UsageError
 from maintainer.format.data_type import assign_ids, parse_field
-from maintainer.index import definition
+from maintainer.index import validation
 from maintainer.maintain.reclaim.retention import Retention
 from maintainer.model.schema import KEY_PREFIX, SYSTEM_NAMES, TableSchema
 from maintainer.model.types import CHARACTERS, NESTED, DataField, TypeRoot
@@ -64,7 +64,7 @@ def validate(schema: TableSchema) -> None:
     """Raises for what Java would not create, and for what this package would not maintain."""
     _check_names(schema)
     _check_keys(schema)
-    definition.validate(schema)
+    validation.validate(schema)
     check_maintainable(schema)
     _check_options(schema)
     from maintainer.write.default_value import default_value

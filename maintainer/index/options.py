@@ -11,8 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from maintainer.errors import MaintainerError, UsageError
-from maintainer.table.option_text import parse_memory_size
+from maintainer.errors import MaintainerError, Unsupported, UsageError
+from maintainer.format.key_bytes import check_type
+from maintainer.model.types import DataType
+from maintainer.table.option_text import parse_memory_size, parse_number
 
 if TYPE_CHECKING:
     from maintainer.format.stored_block import Compressor
@@ -22,6 +24,9 @@ ROLLING_KEYS = frozenset({"sorted-index.records-per-range", "sorted-index.record
 
 PEER_BLOCKS = "maintain.bitmap-peer-blocks"
 """`auto`, or `off` for exactly the bytes that Java writes (see `maintainer.index.family.bitmap`)."""
+
+_LARGEST_BLOCK = 2**31 - 1
+"""What Java keeps the size of a block in."""
 
 COMPRESSIONS = ("none", "zstd", "lz4", "lzo")
 
@@ -80,6 +85,33 @@ def integer(options: Mapping[str, str], key: str, default: int) -> int:
         return int(text.strip())
     except ValueError as error:
         raise UsageError(f"{key} = {text!r} is not a whole number") from error
+
+
+def number(options: Mapping[str, str], key: str, default: float) -> float:
+    """The value of an option that is a number."""
+    text = options.get(key)
+    if text is None:
+        return default
+    try:
+        return parse_number(text)
+    except UsageError as error:
+        raise UsageError(f"{key} = {text!r}: {error}") from error
+
+
+def check_keys(prefix: str, block: str, column: str, key_type: DataType, options: Mapping[str, str]) -> None:
+    """Raises `UsageError` unless values of this type can be the keys of a sorted payload, and its options can be acted on."""
+    try:
+        check_type(key_type)
+    except Unsupported as error:
+        raise UsageError(f"{error} Column '{column}' cannot have this index: index another one.") from None
+    compression(options, prefix)
+    integer(options, f"{prefix}compression-level", 1)
+    size = memory_size(options, f"{prefix}{block}", 1)
+    if block.startswith("dictionary") and size <= 0:
+        raise UsageError(f"{prefix}{block}: Bitmap dictionary block size must be greater than 0.")
+    if size > _LARGEST_BLOCK:
+        raise UsageError(f"{prefix}{block} must be below 2 gb, but is {size} bytes.")
+    memory_size(options, f"{prefix}fallback-scan-max-size", 0)
 
 
 def compression(options: Mapping[str, str], prefix: str, default: str = "none") -> str:

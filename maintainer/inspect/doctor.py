@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from maintainer.errors import MaintainerError, StorageError, Unsupported, UsageError
 from maintainer.index import definition
+from maintainer.index.validation import validate
 from maintainer.inspect import condition, surroundings
 from maintainer.inspect.diagnosis import ERROR, INFO, WARNING, Diagnosis, Finding
 from maintainer.model.schema import TableSchema
@@ -70,7 +71,7 @@ class _Doctor:
     def _try_definitions(self, schema: TableSchema) -> bool | None:
         """Whether there are index definitions; None when they are wrong."""
         try:
-            definition.validate(schema)
+            validate(schema)
             return bool(definition.definitions(schema))
         except MaintainerError as error:
             self._found.append(Finding(ERROR, "index definitions", str(error), "correct the option in the table"))

@@ -71,7 +71,7 @@ class MergeRules:
     def of(cls, schema: TableSchema) -> MergeRules:
         """The rules of a table; `UsageError` names the option that makes no sense, and what to do."""
         options = TableOptions.of(schema)
-        engine = _engine(options)
+        engine = merge_engine(options)
         sequence_fields = _sequence_fields(schema, options, engine)
         rules = cls(
             schema=schema,
@@ -91,7 +91,8 @@ class MergeRules:
         return rules
 
 
-def _engine(options: TableOptions) -> MergeEngine:
+def merge_engine(options: TableOptions) -> MergeEngine:
+    """How rows of one key become one."""
     text = options.text("merge-engine", "deduplicate").lower()
     if text not in set(MergeEngine):
         raise UsageError(f"option merge-engine = {text!r}: there are {', '.join(MergeEngine)}")

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from maintainer.errors import UsageError
-from maintainer.index.definition import FamilyName, definitions, validate
+from maintainer.index.definition import FamilyName, definitions
 from maintainer.index.options import memory_size, peer_blocks
+from maintainer.index.validation import validate
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataType, TypeRoot
 from tests.support.builders import schema
@@ -97,7 +98,7 @@ def test_no_option_means_no_definition() -> None:
         ({**IVF, "bucket": "-1"}, "requires fixed or postpone bucket mode"),
         ({**IVF, "pk-clustering-override": "true"}, "does not support pk-clustering-override."),
         ({**IVF, "fields.v.pk-vector.index.options": "[1]"}, "must be a JSON object"),
-        ({VEC: "x", "fields.x.pk-vector.index.type": "ivf-pq"}, "pk-vector.index.columns entry 'x' must reference an existing column."),
+        ({VEC: "x", "fields.x.pk-vector.index.type": "ivf-pq"}, "pk-vector.index.columns entry 'x' must reference a VECTOR column."),
         ({VEC: "a", "fields.a.pk-vector.index.type": "ivf-pq"}, "pk-vector.index.columns entry 'a' must reference a VECTOR column."),
         ({VEC: "w", "fields.w.pk-vector.index.type": "ivf-pq"}, "pk-vector.index.columns entry 'w' must use FLOAT elements."),
         ({**IVF, "fields.v.pk-vector.distance.metric": "hamming"}, "must be one of l2, cosine, inner_product, but is hamming"),

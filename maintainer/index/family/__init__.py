@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from maintainer.errors import Unsupported
 from maintainer.format.stored_block import ReadRange, Sink
-from maintainer.index.definition import FamilyName, IndexDefinition
+from maintainer.index.definition import MAINTAINED, FamilyName, IndexDefinition
 from maintainer.index.payload import BuiltPayload, Move, Resources, Rows
 from maintainer.model.predicate import Leaf
 from maintainer.model.types import DataType
@@ -27,6 +27,10 @@ from maintainer.model.types import DataType
 _MODULES = {
     FamilyName.BTREE: "maintainer.index.family.btree",
     FamilyName.BITMAP: "maintainer.index.family.bitmap",
+    FamilyName.MULTIVALUE: "maintainer.index.family.multivalue",
+    FamilyName.FM: "maintainer.index.family.fm",
+    FamilyName.VECTOR: "maintainer.index.family.vector",
+    FamilyName.FULL_TEXT: "maintainer.index.family.full_text",
 }
 
 
@@ -43,12 +47,19 @@ class FamilyReader(Protocol):
         """Read the whole payload and say what it promises and does not keep; empty when it is sound."""
 
 
-class Family(Protocol):
-    """What every family module offers."""
+class Rules(Protocol):
+    """What a family takes; all six have them."""
+
+    TAKES: str
+    """The kind of column, in words."""
 
     def validate(self, column: str, data_type: DataType, options: Mapping[str, str]) -> None:
-        """Raise `UsageError` when the family cannot index such a column, or not with these (resolved) options; the schema's rules are
-        `maintainer.index.definition`'s."""
+        """Raise `UsageError` when the family cannot index such a column, or not with these (resolved) options; what the table must be like
+        is for `maintainer.index.validation` to say."""
+
+
+class Family(Rules, Protocol):
+    """What a family module offers that is built and read."""
 
     def build(
         self,
@@ -74,10 +85,13 @@ class Family(Protocol):
         """A payload of `size` bytes; nothing is read before it is asked."""
 
 
+def rules(name: FamilyName) -> Rules:
+    """The rules of a family, whether or not it is maintained."""
+    return cast(Rules, import_module(_MODULES[name]))
+
+
 def family(name: str) -> Family:
     """The family of this name; `Unsupported` when this package does not have it."""
-    try:
-        module = _MODULES[FamilyName(name)]
-    except (KeyError, ValueError):
-        raise Unsupported(f"indexes of the family {name!r} are not supported") from None
-    return cast(Family, import_module(module))
+    if name not in MAINTAINED:
+        raise Unsupported(f"indexes of the family {name!r} are not supported")
+    return cast(Family, import_module(_MODULES[FamilyName(name)]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,22 @@ from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn, consecutive
 from maintainer.index.family.sorted import SortedReader, after_prefix
-from maintainer.index.options import block_compressor, memory_size
+from maintainer.index.options import block_compressor, check_keys, memory_size
 from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
 from maintainer.model.predicate import Leaf
+from maintainer.model.types import DataType
 
 if TYPE_CHECKING:
     from maintainer.index.family import FamilyReader
 
 PREFIX = "btree-index."
+TAKES = "a column of a scalar type"
 _UNION_IDS = 1 << 20
+
+
+def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> None:
+    """See `Family.validate`."""
+    check_keys(PREFIX, "block-size", column, data_type, options)
 
 
 def build(

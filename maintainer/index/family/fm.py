@@ -30,12 +30,31 @@ from maintainer.format.fm_encode import BYTES_PER_SYMBOL, Coding, PayloadWriter,
 from maintainer.format.fm_layout import MAX_RATE
 from maintainer.format.stored_block import Sink
 from maintainer.index.definition import IndexDefinition
-from maintainer.index.options import block_compressor, integer, memory_size
+from maintainer.index.options import block_compressor, integer, memory_size, number
 from maintainer.index.payload import BuiltPayload, PayloadOutput, Resources, Rows
+from maintainer.model.types import CHARACTERS, DataType
 
 PREFIX = "fm-index."
 _LEAST_LIMIT = 1 << 20
 """Symbols of a partition that memory is never too little for."""
+
+
+TAKES = "a CHAR/VARCHAR/STRING column"
+
+
+def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> None:
+    """See `Family.validate`."""
+    if data_type.root not in CHARACTERS:
+        raise UsageError(f"FM index requires a character string column, but column '{column}' is {data_type}. Index another column.")
+    limits(options, Resources().memory)
+    coding(options)
+    memory_size(options, f"{PREFIX}read-cache-size", 64 << 20)
+    page = memory_size(options, f"{PREFIX}demand-page-size", 512 << 10)
+    if not 64 << 10 <= page <= 64 << 20:
+        raise UsageError(f"{PREFIX}demand-page-size must be between 64 kb and 64 mb, but is {page} bytes.")
+    ratio = number(options, f"{PREFIX}locate-cost-ratio", 0.001)
+    if not 0 < ratio <= 1:
+        raise UsageError(f"{PREFIX}locate-cost-ratio must be above 0 and at most 1, but is {ratio}.")
 
 
 @dataclass(frozen=True)
@@ -51,10 +70,10 @@ def limits(options: Mapping[str, str], memory: int) -> Limits:
     """The limits that the options set; partitions also fit into so many bytes of memory."""
     size = memory_size(options, f"{PREFIX}partition-size", 16 << 20)
     if not 2 <= size < 2**31 - 1:
-        raise UsageError(f"{PREFIX}partition-size must be between 2 bytes and 2147483646 bytes, but is {size}.")
+        raise UsageError(f"FM index partition size must be between 2 bytes and 2147483646 bytes, but {PREFIX}partition-size is {size}.")
     rows = integer(options, f"{PREFIX}partition-row-count", 100_000)
     if not 0 < rows < 2**31:
-        raise UsageError(f"{PREFIX}partition-row-count must be positive, but is {rows}.")
+        raise UsageError(f"FM index partition row count must be positive and below 2^31, but {PREFIX}partition-row-count is {rows}.")
     return Limits(size, min(size, max(memory // BYTES_PER_SYMBOL, _LEAST_LIMIT)), rows)
 
 
@@ -62,7 +81,7 @@ def coding(options: Mapping[str, str]) -> Coding:
     """How the options want partitions to be written."""
     rate = integer(options, f"{PREFIX}sa-sample-rate", 32)
     if not 1 <= rate <= MAX_RATE or rate & (rate - 1):
-        raise UsageError(f"{PREFIX}sa-sample-rate must be a power of two between 1 and {MAX_RATE}, but is {rate}.")
+        raise UsageError(f"FM index {PREFIX}sa-sample-rate must be a power of two between 1 and {MAX_RATE}, but is {rate}.")
     return Coding(rate, block_compressor(options, PREFIX, "lz4"))
 
 
