@@ -97,6 +97,13 @@ def grouped(values: Sequence[Any], data_type: DataType) -> tuple[Entries, list[i
     return list(entries.items()), [i for i, value in enumerate(values) if value is None]
 
 
+def exploded(arrays: Sequence[Sequence[Any] | None], element: DataType) -> Entries:
+    """Elements in logical order with the ordinals of their rows, each once."""
+    flat = [(ordinal, value) for ordinal, array in enumerate(arrays) for value in array or () if value is not None]
+    entries, _ = grouped([value for _, value in flat], element)
+    return [(key, sorted({flat[number][0] for number in numbers})) for key, numbers in entries]
+
+
 def arrow(values: Sequence[Any], data_type: str) -> pa.Array:
     return to_arrow_array(values, type_(data_type))
 
@@ -173,7 +180,14 @@ def reference_btree(entries: Entries, nulls: Sequence[int], block_size: int = 65
     return out + data + struct.pack("<qiqqiqiii", 0, 0, 0, index_offset, size, null_offset, null_size, 1, 0x50425449)
 
 
-def reference_bitmap(entries: Entries, nulls: Sequence[int], block_size: int = 16384, compression: str = "none") -> bytes:
+def reference_multivalue(entries: Entries, block_size: int = 16384, compression: str = "none") -> bytes:
+    """A Multivalue payload, element by element: it does not say which rows are null."""
+    return reference_bitmap(entries, [], block_size, compression, says_rows=False)
+
+
+def reference_bitmap(
+    entries: Entries, nulls: Sequence[int], block_size: int = 16384, compression: str = "none", says_rows: bool = True
+) -> bytes:
     """A Bitmap payload, key by key."""
     out = b""
     index: list[bytes] = []
@@ -199,7 +213,7 @@ def reference_bitmap(entries: Entries, nulls: Sequence[int], block_size: int = 1
     if block:
         close()
     handles: list[int] = []
-    rows = [ordinal for _, ids in entries for ordinal in ids]
+    rows = [ordinal for _, ids in entries for ordinal in ids] if says_rows else []
     for ordinals in (nulls, rows):
         encoded = bitmap(ordinals)
         handles += (len(out), len(encoded))

@@ -1,0 +1,255 @@
+"""The Multivalue family: the elements of ARRAY columns, each with a bitmap of the rows that have it (spec 08 §2.2, §7.5, §8.4).
+
+The payload is that of the Bitmap family (bytes in `maintainer.format.bitmap_index`) with elements for keys, in logical order and always as Java
+lays it out: nothing looks them up by their bytes. A row has any number of keys: one per distinct element that is not null, so none where the
+array is null or empty. Which rows these are the payload does not tell: both of its row bitmaps are empty, and it answers only
+
+| predicate                        | answer                                                        |
+| -------------------------------- | ------------------------------------------------------------- |
+| ARRAY_CONTAINS(c, x)             | the rows of x; none for null                                  |
+| ARRAYS_OVERLAP(c, array(…))      | the rows of any of the elements; nulls match nothing          |
+| ARRAY_CONTAINS_ALL(c, array(…))  | the rows of all of them; none with a null; unknown when empty |
+
+Elements are equal when their keys are: −0.0 is not 0.0, and every NaN is NaN, as in Java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from maintainer.errors import CorruptFile, MaintainerError, Unsupported, UsageError
+from maintainer.format import index_meta, key_bytes, posting
+from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, BitmapFile, BitmapWriter
+from maintainer.format.index_meta import IndexMeta
+from maintainer.format.key_bytes import Comparable
+from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
+from maintainer.index.definition import IndexDefinition
+from maintainer.index.family.bitmap import BATCH_IDS
+from maintainer.index.family.key_runs import KeyBatch
+from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn
+from maintainer.index.options import block_compressor, check_keys, memory_size
+from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
+from maintainer.model.predicate import Leaf, Op
+from maintainer.model.types import DataType, TypeRoot
+
+if TYPE_CHECKING:
+    from maintainer.index.family import FamilyReader
+
+PREFIX = "multivalue-index."
+TAKES = "an ARRAY column"
+_NO_IDS = np.empty(0, np.int64)
+
+Int64s = npt.NDArray[np.int64]
+
+
+def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> None:
+    """See `Family.validate`."""
+    if data_type.root is not TypeRoot.ARRAY or data_type.element is None:
+        raise UsageError(f"Multivalue index requires an ARRAY column, but column '{column}' is {data_type}. Index another column.")
+    check_keys(PREFIX, "dictionary-block-size", column, data_type.element, options)
+
+
+def build(
+    rows: Iterable[Rows],
+    definition: IndexDefinition,
+    total_rows: int,
+    sink: Sink,
+    resources: Resources = DEFAULT_RESOURCES,
+    carried: Any = None,
+) -> BuiltPayload:
+    """See `Family.build`."""
+    block_size = memory_size(definition.options, f"{PREFIX}dictionary-block-size", DEFAULT_BLOCK_SIZE)
+    element = _element(definition)
+    output = PayloadOutput(sink)
+    writer = BitmapWriter(output.write, block_size, block_compressor(definition.options, PREFIX))
+    first = last = None
+    for batch in map(_each_row_once, _in_order(list(_pairs(rows, total_rows)), element)):
+        writer.add(batch.keys, posting.encode_groups(batch.ids, batch.starts))
+        first = batch.keys[0] if first is None else first
+        last = batch.keys[-1]
+    writer.finish(_NO_IDS, _NO_IDS)
+    return output.built(total_rows, index_meta.encode(IndexMeta(first, last, has_nulls=False)))
+
+
+def carry(reader: FamilyReader, moves: Sequence[Move]) -> Any:
+    """See `Family.carry`."""
+    return None
+
+
+def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> MultivalueReader:  # noqa: A001
+    """See `Family.open`."""
+    return MultivalueReader(read, size, definition, index_meta, total_rows)
+
+
+class Pairs(NamedTuple):
+    """Elements that are not null, and the ordinal of each one's row; ordinals do not descend."""
+
+    values: pa.Array
+    ids: Int64s
+
+
+def explode(arrays: pa.Array, first: int) -> Pairs:
+    """The elements of consecutive rows, the first of which has this ordinal; null arrays have none."""
+    lengths = pc.fill_null(pc.list_value_length(arrays), 0).to_numpy(zero_copy_only=False)
+    elements = arrays.flatten()  # knows offsets and nulls of every kind of list
+    ids = np.repeat(np.arange(first, first + len(arrays)), lengths)
+    if len(ids) != len(elements):
+        raise MaintainerError(f"{len(arrays)} arrays have {len(elements)} elements instead of {len(ids)}")
+    if elements.null_count:
+        ids = ids[np.asarray(elements.is_valid())]
+        elements = elements.drop_null()
+    return Pairs(elements, ids)
+
+
+def _pairs(rows: Iterable[Rows], total_rows: int) -> Iterator[Pairs]:
+    after = 0
+    for first, arrays in rows:
+        if first != after:
+            raise MaintainerError(f"rows from {after} on are missing: the next is {first}")
+        after += len(arrays)
+        yield explode(arrays, first)
+    if after != total_rows:
+        raise MaintainerError(f"the source files hold {after} rows instead of the {total_rows} that their metadata says")
+    if not total_rows:
+        raise MaintainerError("an index payload needs at least one row")
+
+
+def _in_order(pairs: Sequence[Pairs], element: DataType) -> Iterator[KeyBatch]:
+    ids = np.concatenate([each.ids for each in pairs]) if pairs else _NO_IDS
+    if len(ids):
+        for batch in OrderedColumn((each.values for each in pairs), element, len(ids)).batches():
+            yield KeyBatch(batch.keys, ids[batch.ids], batch.starts)
+
+
+def _each_row_once(batch: KeyBatch) -> KeyBatch:
+    """Without the repetitions of an element within a row: a key's ordinals do not descend, so they are neighbours."""
+    ids, starts = batch.ids, batch.starts
+    new = np.ones(len(ids), bool)
+    np.not_equal(ids[1:], ids[:-1], out=new[1:])
+    new[starts] = True
+    if new.all():
+        return batch
+    return KeyBatch(batch.keys, ids[new], np.cumsum(new)[starts] - 1)
+
+
+def _element(definition: IndexDefinition) -> DataType:
+    element = definition.data_type.element
+    if definition.data_type.root is not TypeRoot.ARRAY or element is None:
+        raise Unsupported(f"a Multivalue index on a column of type {definition.data_type}")
+    key_bytes.check_type(element)
+    return element
+
+
+class MultivalueReader:
+    """Answers from the dictionary and the postings of the elements that are asked for."""
+
+    def __init__(self, read: ReadRange, size: int, definition: IndexDefinition, meta: bytes | None, total_rows: int) -> None:
+        self._type = _element(definition)
+        self._source = PayloadBytes(read, size)
+        self._meta_bytes = meta
+        self._total = total_rows
+
+    @cached_property
+    def _file(self) -> BitmapFile:
+        return BitmapFile(self._source, self._type)
+
+    def evaluate(self, leaf: Leaf) -> BitMap64 | None:
+        """See `FamilyReader.evaluate`."""
+        if leaf.negated:
+            return None
+        match leaf.op:
+            case Op.ARRAY_CONTAINS | Op.ARRAYS_OVERLAP:
+                keys = self._keys(value for value in leaf.literals if value is not None)
+                return None if keys is None else reduce(BitMap64.__or__, map(self._posting, keys), BitMap64())
+            case Op.ARRAY_CONTAINS_ALL if leaf.literals:
+                if None in leaf.literals:
+                    return BitMap64()
+                keys = self._keys(leaf.literals)
+                return None if keys is None else self._all_of(keys)
+            case _:
+                return None
+
+    def _keys(self, values: Iterable[Any]) -> list[bytes] | None:
+        """The distinct keys of values in their order, so that neighbours share a block; None when one is no value of the type."""
+        try:
+            keys = {key_bytes.encode(value, self._type) for value in values}
+        except ValueError:
+            return None
+        return sorted(keys, key=self._comparable)
+
+    def _all_of(self, keys: Sequence[bytes]) -> BitMap64:
+        found: BitMap64 | None = None
+        for key in keys:
+            rows = self._posting(key)
+            found = rows if found is None else found & rows
+            if not found:
+                break
+        return found if found is not None else BitMap64()
+
+    def _posting(self, key: bytes) -> BitMap64:
+        """The ordinals of rows that have this element."""
+        meta = self._meta
+        if meta is not None:
+            if meta.first_key is None or meta.last_key is None:
+                return BitMap64()
+            if not self._comparable(meta.first_key) <= self._comparable(key) <= self._comparable(meta.last_key):
+                return BitMap64()
+        entry = self._file.lookup(key)
+        return BitMap64() if entry is None else self._checked(self._file.posting(entry))
+
+    def entries(self) -> Iterator[tuple[bytes, BitMap64]]:
+        """Every element with the ordinals of its rows."""
+        return ((entry.key, self._checked(self._file.posting(entry))) for entry in self._file.entries())
+
+    def batches(self) -> Iterator[tuple[list[bytes], Int64s, Int64s]]:
+        """See `FamilyReader.batches`; an element with many ordinals comes in several."""
+        keys: list[bytes] = []
+        ids: list[Int64s] = []
+        held = 0
+        for key, ordinals in self.entries():
+            for part in posting.parts(ordinals, BATCH_IDS):
+                keys.append(key)
+                ids.append(part)
+                held += len(part)
+                if held >= BATCH_IDS:
+                    yield keys, np.concatenate(ids), np.array([len(each) for each in ids], np.int64)
+                    keys, ids, held = [], [], 0
+        if keys:
+            yield keys, np.concatenate(ids), np.array([len(each) for each in ids], np.int64)
+
+    def verify(self) -> list[str]:
+        """See `FamilyReader.verify`. Rows may have any number of elements, so that postings say nothing about one another."""
+        problems = set()
+        if self._file.null_rows or self._file.rows:
+            problems.add("a payload of elements says which rows are null")
+        first = last = None
+        for key, _ in self.entries():
+            if last is None:
+                first = key
+            elif self._comparable(key) <= self._comparable(last):
+                problems.add("elements are not in order")
+            last = key
+        meta = self._meta
+        if meta is not None and (first, last, False) != (meta.first_key, meta.last_key, meta.has_nulls):
+            problems.add("the payload does not hold what its metadata says")
+        return sorted(problems)
+
+    def _checked(self, ordinals: BitMap64) -> BitMap64:
+        if ordinals and ordinals.max() >= self._total:
+            raise CorruptFile(f"ordinal {ordinals.max()} in the payload of a group of {self._total} rows")
+        return ordinals
+
+    @cached_property
+    def _meta(self) -> IndexMeta | None:
+        return None if self._meta_bytes is None else index_meta.decode(self._meta_bytes)
+
+    def _comparable(self, key: bytes) -> Comparable:
+        return key_bytes.comparable(key, self._type)
