@@ -114,6 +114,8 @@ def decode_groups(data: npt.NDArray[np.uint8], begins: Ids, sizes: Ids, most: in
         return np.empty(0, np.int64), np.empty(0, np.int64)
     if bool((begins < 0).any()) or bool((sizes < 0).any()) or bool((begins + sizes > len(data)).any()):
         raise CorruptFile("a posting lies outside of its payload")
+    few = max(1, int(np.searchsorted(np.cumsum(sizes), 2 * most, "right")))
+    begins, sizes = begins[:few], sizes[:few]
     found: list[Ids] = []
     counts: list[Ids] = []
     held = 0
