@@ -74,6 +74,7 @@ class Account:
                 continue
             self.settled |= {key}
             self._counts.update(result.counts)
+            self._counts["groups_built"] -= len(outcome.discarded.get(key, ()))
             if not result.message.is_empty:
                 self._reasons.setdefault(result.reason, set()).add(key)
             for failure in result.failures:

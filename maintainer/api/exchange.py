@@ -16,7 +16,7 @@ from maintainer.api.maintenance import default_memory
 from maintainer.commit.committer import CommitOutcome, Committer
 from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, MissingFile
 from maintainer.maintain.execute import execute
-from maintainer.maintain.reclaim import abort_all, added_files, kept_names
+from maintainer.maintain.reclaim import abort_all, abort_payloads, added_files, kept_names
 from maintainer.model.work import Plan, Result
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_table
@@ -63,6 +63,7 @@ def commit_results(store: TableStore, results: Sequence[Result]) -> CommitOutcom
         raise
     outcome = replace(outcome, conflicts={**gone, **outcome.conflicts})
     abort_all(stores, [result for result in results if result.message.bucket_key in outcome.abandoned], 0)
+    abort_payloads(stores, results, outcome.discarded, 0)
     return outcome
 
 

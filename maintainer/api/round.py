@@ -9,7 +9,7 @@ Invariants:
   store fails, or a commit, no more work is begun.
 * Files of results that are not committed are deleted, unless they may have been published.
 * A bucket that somebody else has compacted meanwhile is a conflict, whether that is noticed before it is worked on, by an input that is gone,
-  or when it is committed. Conflicts are the caller's to plan again.
+  or when it is committed. Conflicts are the caller's to plan again, and so are groups that are left out of a commit because they are stale.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitStateUnknown, MaintainerError, MissingFile, StorageError
 from maintainer.maintain.execute import Progress, execute
-from maintainer.maintain.reclaim.abort import abort, abort_all
+from maintainer.maintain.reclaim.abort import abort, abort_all, abort_payloads
 from maintainer.model.files import BucketKey
 from maintainer.model.schema import TableSchema
 from maintainer.model.work import PickMemory, Plan, Result, Work, WorkKind
@@ -193,6 +193,10 @@ class Round:
             return
         self.account.tried(work)
         if isinstance(ended, Result):
+            if any(not failure.about_values for failure in ended.failures) and self._is_outdated_now(work):
+                self._conflict(work.bucket.key, f"{ended.failures[0].reason}, and somebody else has compacted the bucket meanwhile")
+                abort(self.store, ended, frozenset())
+                return
             if not self._finished:
                 self._due = monotonic() + self._interval
             self._finished.append(ended)
@@ -217,12 +221,15 @@ class Round:
         outcome = self._outcome(group)
         abandoned = [result for result in group if result.message.bucket_key in outcome.abandoned]
         abort_all([self.store], abandoned, group[0].snapshot_id)
+        abort_payloads([self.store], group, outcome.discarded, group[0].snapshot_id)
         self.account.committed(group, outcome)
         self._latest = self.committer.known_state or self._latest
         for snapshot in outcome.snapshots:
             self.terms.event("pass.committed", snapshot=snapshot.id, uuid=snapshot.uuid, kind=str(snapshot.commit_kind))
         for key, reason in outcome.conflicts.items():
             self._conflict(key, reason)
+        for key, reasons in outcome.discarded.items():
+            self._conflict(key, "; ".join(reasons.values()))
         for result in group:
             if result.message.bucket_key not in outcome.conflicts:
                 if result.memory is not None and result.memory != PickMemory():

@@ -183,7 +183,12 @@ def commit(call: Invocation, table: OtherPlace = None) -> int:
         ]
         snapshots = [snapshot.id for snapshot in outcome.snapshots]
         document = {"version": VERSION, "table": opened.name, "snapshot": snapshots[-1] if snapshots else None, "snapshots": snapshots}
-        call.output.document("committed", {**document, "conflicts": lost})
+        stale = [
+            {"partition": partition_json(opened.schema, key.partition), "bucket": key.bucket, "file": name, "reason": reason}
+            for key, reasons in outcome.discarded.items()
+            for name, reason in reasons.items()
+        ]
+        call.output.document("committed", {**document, "conflicts": lost, "discarded": stale})
     return CommitConflict.exit_code if conflicts else 0
 
 

@@ -331,6 +331,9 @@ def _committed(document: Document, console: Console) -> None:
     for each in document["conflicts"]:
         place = "" if not each["partition"] else f"{partition(each['partition'])} "
         say(console, f"Lost: {place}bucket {each['bucket']}: {each['reason']}", "yellow")
+    for each in document["discarded"]:
+        place = "" if not each["partition"] else f"{partition(each['partition'])} "
+        say(console, f"An index group was left out: {place}bucket {each['bucket']}: {each['reason']}", "yellow")
 
 
 def _demo(document: Document, console: Console) -> None:

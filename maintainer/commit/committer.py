@@ -60,6 +60,8 @@ class CommitOutcome:
     conflicts: Mapping[BucketKey, str] = field(default_factory=dict)
     replaced: frozenset[BucketKey] = frozenset()
     """Of the conflicts: those that were published in a snapshot that was replaced. Whoever saw it may build on their files, so they stay."""
+    discarded: Mapping[BucketKey, Mapping[str, str]] = field(default_factory=dict)
+    """Of the buckets that were committed: payloads that were not, as they no longer fitted, by their names with the reason for each."""
 
     @property
     def abandoned(self) -> frozenset[BucketKey]:
@@ -88,9 +90,9 @@ class Committer:
     def commit_results(self, results: Sequence[Result]) -> CommitOutcome:
         """One COMPACT snapshot with all buckets whose data changed, then one APPEND snapshot with those that only got index files.
 
-        A conflict drops only its bucket. The files of dropped buckets are the caller's to delete, unless they are `replaced`, and so are those
-        of all buckets when a `MaintainerError` other than `CommitStateUnknown` is raised: then nothing was published. After any other
-        exception nothing may be deleted.
+        A conflict drops only its bucket, and a payload that has become stale only itself: it is the caller's to delete. So are the files of
+        dropped buckets, unless they are `replaced`, and those of all buckets when a `MaintainerError` other than `CommitStateUnknown` is
+        raised: then nothing was published. After any other exception nothing may be deleted.
         """
         kinds: dict[CommitKind, dict[BucketKey, BucketChange]] = {CommitKind.COMPACT: {}, CommitKind.APPEND: {}}
         schema = self._store.latest_schema()
@@ -104,11 +106,12 @@ class Committer:
                 raise UsageError(f"two results of one commit change bucket {change.bucket.bucket} of the same partition")
             kinds[kind][change.bucket] = change
         conflicts: dict[BucketKey, str] = {}
+        discarded: dict[BucketKey, dict[str, str]] = {}
         replaced: set[BucketKey] = set()
         snapshots: list[Snapshot] = []
         for kind, changes in kinds.items():
             try:
-                snapshot = self._commit_changes(kind, schema, list(changes.values()), conflicts, replaced)
+                snapshot = self._commit_changes(kind, schema, list(changes.values()), conflicts, replaced, discarded)
             except CommitStateUnknown:
                 raise
             except MaintainerError as error:
@@ -120,7 +123,9 @@ class Committer:
                 continue
             if snapshot is not None:
                 snapshots.append(snapshot)
-        return CommitOutcome(tuple(snapshots), conflicts, frozenset(replaced))
+        return CommitOutcome(
+            tuple(snapshots), conflicts, frozenset(replaced), {key: discarded[key] for key in discarded.keys() - conflicts.keys()}
+        )
 
     def commit_append(self, messages: Sequence[CommitMessage], properties: Mapping[str, str] | None = None) -> Snapshot | None:
         """New files of a writer, as Java commits them: only the number of buckets is checked. None when there is nothing to commit."""
@@ -141,11 +146,13 @@ class Committer:
         changes: Sequence[BucketChange],
         conflicts: dict[BucketKey, str],
         replaced: set[BucketKey],
+        discarded: dict[BucketKey, dict[str, str]],
     ) -> Snapshot | None:
         attempts = Attempts(self._store, schema, kind, self.user, None)
 
         def check(state: TableState | None, of: TableSchema, wanted: Sequence[BucketChange]) -> list[BucketChange]:
-            return _fitting(self._store, state, of, wanted, conflicts)
+            # What was published and replaced stays: somebody may have seen it.
+            return _fitting(self._store, state, of, wanted, conflicts, {} if attempts.was_replaced else discarded)
 
         try:
             return self._commit(attempts, schema, changes, check)
@@ -272,8 +279,9 @@ def _fitting(
     schema: TableSchema,
     wanted: Iterable[BucketChange],
     conflicts: dict[BucketKey, str],
+    discarded: dict[BucketKey, dict[str, str]],
 ) -> list[BucketChange]:
-    """The changes that fit the state; the reasons of the others go to `conflicts`."""
+    """The changes that fit the state; the reasons of the others go to `conflicts`, and those of payloads that were left out to `discarded`."""
     key = key_range(schema.key_types)
     counts = _live_bucket_counts(state)
     find = functools.cache(store.find_snapshot)
@@ -284,11 +292,14 @@ def _fitting(
                 check_base(change.base, None if state is None else state.snapshot, find(change.base.snapshot_id))
             check_bucket_count(change, counts.get(change.bucket.partition, ()))
             bucket = BucketState(*change.bucket, 0, ()) if state is None else state.bucket(change.bucket)
-            checked = check_change(change, bucket, key)
+            checked, left_out = check_change(change, bucket, key)
         except CommitConflict as error:
             conflicts[change.bucket] = str(error)
             log.info("commit.conflict", table=store.name, bucket=change.bucket.bucket, reason=str(error))
             continue
+        if left_out:
+            discarded.setdefault(change.bucket, {}).update(left_out)
+            log.info("commit.stale-payloads", table=store.name, bucket=change.bucket.bucket, reasons=list(left_out.values()))
         if not checked.is_empty:
             fitting.append(checked)
     return fitting

@@ -10,15 +10,17 @@ What is checked, in this order; the first that fails is the reason:
                   file of which rows are deleted is there: one that was rewritten meanwhile took these rows with it, alive
     payloads      the sources of every added payload are exactly the source files of its level after the change, and no other claims them
 
-A conflict is final for this change: it has to be planned again. Concurrent level-0 appends never are one.
+A conflict is final for this change: it has to be planned again. Concurrent level-0 appends never are one. A payload that does not fit is left
+out, and the rest of the change goes on without it, for an index never keeps data back; if nothing else is left, that is a conflict.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from maintainer.commit.changes import Base, BucketChange
 from maintainer.errors import CommitConflict, CorruptFile, CorruptTable
@@ -40,6 +42,9 @@ from maintainer.model.files import (
 from maintainer.model.snapshot import Snapshot
 from maintainer.table.manifests import merge_into
 
+Group = tuple[str, int, int]
+"""Index type, field id and level."""
+
 
 def check_base(base: Base, latest: Snapshot | None, found: Snapshot | None) -> None:
     """`found` is the snapshot that now has the base's id, None when it expired."""
@@ -58,18 +63,29 @@ def check_bucket_count(change: BucketChange, live_counts: Collection[int]) -> No
             raise CommitConflict(f"the number of buckets of the partition changed from {change.total_buckets} to {count}")
 
 
-def check_change(change: BucketChange, bucket: BucketState, key: KeyRange) -> BucketChange:
+class Checked(NamedTuple):
+    """A change as it fits the latest state, and the names of the payloads that it lost, with the reason for each."""
+
+    change: BucketChange
+    discarded: Mapping[str, str]
+
+
+def check_change(change: BucketChange, bucket: BucketState, key: KeyRange) -> Checked:
     """The change as it fits the bucket's latest state; `CommitConflict` says why it does not.
 
-    Deletes of index files that somebody else removed are left out. Stale payloads that somebody else added for a level that the change
-    brings a payload for are deleted, since readers trust neither of two.
+    Deletes of index files that somebody else removed are left out. Where somebody else added payloads for a level that the change brings one
+    for, readers would trust none of them: theirs stays if it is valid, else ours takes its place (spec 06 §13.3).
     """
     files = _files_after(change, bucket)
     if change.entries:
         _check_key_ranges(files, key)
     if change.base is not None and change.entries:
         _check_vectors(change, change.base, bucket, files)
-    return replace(change, index_entries=_index_entries(change, bucket, files))
+    entries, discarded = _index_entries(change, bucket, files)
+    checked = replace(change, index_entries=entries)
+    if discarded and checked.is_empty:
+        raise CommitConflict(next(iter(discarded.values())))
+    return Checked(checked, discarded)
 
 
 def _files_after(change: BucketChange, bucket: BucketState) -> list[DataFileMeta]:
@@ -109,41 +125,61 @@ def _check_vectors(change: BucketChange, base: Base, bucket: BucketState, files:
         raise CommitConflict(f"the change deletes rows of {gone[0]}, which is no longer there")
 
 
-def _index_entries(change: BucketChange, bucket: BucketState, files: list[DataFileMeta]) -> tuple[IndexManifestEntry, ...]:
+def _index_entries(
+    change: BucketChange, bucket: BucketState, files: list[DataFileMeta]
+) -> tuple[tuple[IndexManifestEntry, ...], Mapping[str, str]]:
+    """The entries that fit, and the payloads that do not, with the reason."""
     there = {file.file_name for file in (*bucket.payloads, *bucket.other_index_files)}
     if bucket.deletion_file is not None:
         there.add(bucket.deletion_file.file_name)
     deletes = [entry for entry in change.index_entries if entry.kind is FileKind.DELETE and entry.file.file_name in there]
     adds = [entry for entry in change.index_entries if entry.kind is FileKind.ADD]
     deleted = {entry.file.file_name for entry in deletes}
-    remaining = [payload for payload in bucket.payloads if payload.file_name not in deleted]
+    rivals: defaultdict[Group, list[IndexFileMeta]] = defaultdict(list)
+    for payload in bucket.payloads:
+        group = _group(payload)
+        if group is not None and payload.file_name not in deleted:
+            rivals[group].append(payload)
     sources = {level: tuple(members) for level, members in groups.sources(files).items()}
-    claimed: dict[tuple[str, int, int], str] = {}
+    kept, claimed, discarded = [], dict[Group, str](), dict[str, str]()
     for entry in adds:
+        name = entry.file.file_name
         if entry.file.index_type in (DELETION_VECTORS, HASH):
+            kept.append(entry)
             continue
-        meta = _source_meta(entry.file)
-        if meta is None:
-            raise CommitConflict(f"{entry.file.file_name} says nothing that can be checked about the files that it indexes")
-        if meta.files != sources.get(meta.level, ()):
-            raise CommitConflict(f"{entry.file.file_name} indexes other files than level {meta.level} holds")
-        group = (*_definition(entry.file), meta.level)
+        meta, group = _source_meta(entry.file), _group(entry.file)
+        if meta is None or group is None:
+            raise CommitConflict(f"{name} says nothing that can be checked about the files that it indexes")
         if group in claimed:
-            raise CommitConflict(f"{claimed[group]} and {entry.file.file_name} index the same files of level {meta.level}")
-        claimed[group] = entry.file.file_name
-    for payload in remaining:
-        meta = _source_meta(payload)
-        if meta is None or (*_definition(payload), meta.level) not in claimed:
+            raise CommitConflict(f"{claimed[group]} and {name} index the same files of level {meta.level}")
+        claimed[group] = name
+        if meta.files != sources.get(meta.level, ()):
+            discarded[name] = f"{name} indexes other files than level {meta.level} holds"
+            deletes = [entry for entry in deletes if _group(entry.file) != group]  # perhaps of use yet; whoever builds the group again decides
             continue
-        if meta.files == sources.get(meta.level, ()):
-            raise CommitConflict(f"{payload.file_name} indexes the same files of level {meta.level} already")
-        deletes.append(IndexManifestEntry(FileKind.DELETE, *change.bucket, payload))
-    return (*deletes, *adds)
+        valid = [payload for payload in rivals[group] if _is_like(payload, entry.file)]
+        if len(valid) == 1:
+            discarded[name] = f"{valid[0].file_name} indexes the same files of level {meta.level} already"
+        else:
+            kept.append(entry)
+            valid = []
+        deletes += [IndexManifestEntry(FileKind.DELETE, *change.bucket, payload) for payload in rivals[group] if payload not in valid]
+    return (*deletes, *kept), discarded
 
 
-def _definition(payload: IndexFileMeta) -> tuple[str, int]:
-    """Index type and field id: what tells the payloads of one definition from others."""
-    return payload.index_type, -1 if payload.global_index is None else payload.global_index.index_field_id
+def _is_like(payload: IndexFileMeta, ours: IndexFileMeta) -> bool:
+    """Whether readers take a payload as they would take ours: it says the same of the same source files."""
+    theirs, mine = payload.global_index, ours.global_index
+    if theirs is None or mine is None:
+        return False
+    rows = (theirs.row_range_start, theirs.row_range_end, payload.row_count)
+    return rows == (mine.row_range_start, mine.row_range_end, ours.row_count) and _source_meta(payload) == _source_meta(ours)
+
+
+def _group(payload: IndexFileMeta) -> Group | None:
+    """Index type, field id and level; None for what is no payload of a level."""
+    meta = _source_meta(payload)
+    return None if meta is None or payload.global_index is None else (payload.index_type, payload.global_index.index_field_id, meta.level)
 
 
 def _source_meta(payload: IndexFileMeta) -> SourceMeta | None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from maintainer.api.exchange import commit_results, execute_plan
-from maintainer.api.maintenance import plan_pass
+from maintainer.api.maintenance import plan_pass, run_pass
 from maintainer.commit.committer import CommitOutcome
 from maintainer.errors import CommitConflict, MaintainerError, UsageError
 from maintainer.maintain.plan import PlanRequest
@@ -110,6 +110,19 @@ class TestTwice:
         assert committed(table, first).conflicts == {}
         assert the_reason(committed(table, second))
         assert not set(second["created"]) & files_below(table.path)
+        check(table)
+
+    def test_so_does_one_of_groups_alone(self, tmp_path: Path) -> None:
+        """The second time its payloads are left out, because they are there already."""
+        table = SmallTable(tmp_path, indexes=True)
+        table.write({1: 1})
+        table.maintain()
+        run_pass(table.with_options(**{"pk-btree.index.columns": ""}), index_only=True)
+        plan = planned(table)
+        result = executed(table, plan)
+        assert [work["kind"] for work in plan["work"]] == ["index"]
+        assert committed(table, result).conflicts == {}
+        assert the_reason(committed(table, result))
         check(table)
 
     def test_a_result_that_was_given_up_is_not_published_later(self, table: SmallTable) -> None:

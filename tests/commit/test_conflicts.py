@@ -189,9 +189,45 @@ class TestPayloads:
     def test_the_sources_of_a_compaction_are_those_after_it(self, store: TableStore) -> None:
         output = file_meta("out.parquet", 5)
         assert commit(store, result(store, [FIRST], [output], new_index=[group("index-1", output)])).snapshots
-        assert "other files" in conflict(
-            store, result(store, [SECOND], [file_meta("o2", 4)], new_index=[group("index-2", replace(SECOND, level=5))])
-        )
+        outcome = commit(store, result(store, [SECOND], [file_meta("o2", 4)], new_index=[group("index-2", replace(SECOND, level=5))]))
+        ((names, *_),) = [outcome.discarded.values()]
+        assert "index-2 indexes other files than level 5 holds" in names["index-2"]
+
+    def test_data_goes_on_without_payloads_that_do_not_fit(self, store: TableStore) -> None:
+        """One level was changed by somebody else, the group of another was built by somebody else; the third is as it should be."""
+        outputs = [file_meta(f"o{level}", level, keys=(10 * level, 10 * level + 5)) for level in (2, 3, 5)]
+        commit(store, result(store, [FIRST], outputs))
+        old = group("old", file_meta("gone", 2), outputs[0])
+        commit(store, result(store, [], [], new_index=[group("theirs", outputs[1])]))
+        append(store, file_meta("late.parquet"))
+        beside = file_meta("beside.parquet", 2, keys=(200, 300))
+        commit(store, result(store, [file_meta("late.parquet")], [beside]))
+        new = [group("stale", outputs[0]), group("twice", outputs[1]), group("good", outputs[2])]
+        outcome = commit(store, result(store, [SECOND], [file_meta("o4", 4, keys=(400, 500))], new_index=new, deleted_index=[old]))
+        assert len(outcome.snapshots) == 1 and not outcome.conflicts
+        assert {name: why for found in outcome.discarded.values() for name, why in found.items()} == {
+            "stale": "stale indexes other files than level 2 holds",
+            "twice": "theirs indexes the same files of level 3 already",
+        }
+        assert {payload.file_name for payload in bucket(store).payloads} == {"theirs", "good"}
+
+    def test_a_superseded_payload_stays_when_what_should_replace_it_does_not_fit(self, store: TableStore) -> None:
+        output = compacted(store)
+        old = group("old", output)
+        commit(store, result(store, new_index=[old]))
+        append(store, FIRST)
+        commit(store, result(store, [FIRST], [file_meta("beside.parquet", 5, keys=(20, 30))]))
+        work = result(store, new_index=[group("new", output)], deleted_index=[old])
+        assert "new indexes other files than level 5 holds" in conflict(store, work)
+        assert [payload.file_name for payload in bucket(store).payloads] == ["old"]
+
+    def test_one_of_theirs_that_is_no_good_gives_way(self, store: TableStore) -> None:
+        output = compacted(store)
+        theirs = replace(group("theirs", output), row_count=7)
+        commit(store, result(store, new_index=[theirs]))
+        outcome = commit(store, result(store, new_index=[group("ours", output)]))
+        assert len(outcome.snapshots) == 1 and not outcome.discarded
+        assert [payload.file_name for payload in bucket(store).payloads] == ["ours"]
 
     def test_two_payloads_of_one_level_in_one_result(self, store: TableStore) -> None:
         output = compacted(store)

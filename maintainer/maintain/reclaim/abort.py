@@ -9,13 +9,15 @@ Abort only when the commit is known not to have happened. Where that is unknown,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
 from maintainer.errors import MaintainerError
 from maintainer.model.commit import CommitMessage
+from maintainer.model.files import BucketKey
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.work import Result
 from maintainer.table.state import SnapshotExpired, TableState, load_state
@@ -55,6 +57,17 @@ def abort(store: TableStore, result: Result, used: Collection[str]) -> tuple[str
     deleted = store.delete_abandoned(path for path in result.created if path in doomed)
     log.info("result.aborted", table=result.table, bucket=result.message.bucket, files=len(deleted))
     return tuple(deleted)
+
+
+def abort_payloads(stores: Sequence[TableStore], results: Sequence[Result], discarded: Mapping[BucketKey, Collection[str]], after: int) -> None:
+    """The same of payloads that were left out when the rest of their results was committed; `discarded` are their names."""
+    trimmed = []
+    for result in results:
+        names = discarded.get(result.message.bucket_key, ())
+        created = tuple(path for path in result.created if path.rpartition("/")[2] in names)
+        if created:
+            trimmed.append(replace(result, created=created))
+    abort_all(stores, trimmed, after)
 
 
 class AddedFile(NamedTuple):
