@@ -64,15 +64,15 @@ ACTED_ON: Mapping[str, str] = {
         "commit.strict-mode.last-safe-snapshot write.sequence-number-init-mode"
     ),
     "index definitions": (
-        "pk-btree.index.columns pk-bitmap.index.columns fields.*.pk-btree.index.options fields.*.pk-bitmap.index.options btree-index.* "
-        "bitmap-index.* sorted-index.*"
+        "pk-btree.index.columns pk-bitmap.index.columns pk-multivalue.index.columns fields.*.pk-btree.index.options "
+        "fields.*.pk-bitmap.index.options fields.*.pk-multivalue.index.options btree-index.* bitmap-index.* multivalue-index.* sorted-index.*"
     ),
     "what is kept": (
         "snapshot.num-retained.* snapshot.time-retained snapshot.expire.limit snapshot.clean-empty-directories "
         "snapshot.expire.clean-empty-directories changelog.num-retained.* changelog.time-retained consumer.expiration-time"
     ),
     "our own": (
-        "publish.single-writer publish.verify-delay read.group-acceptance read.time-zone maintain.rewrite-append "
+        "publish.single-writer publish.verify-delay read.group-acceptance read.index-cache-size read.time-zone maintain.rewrite-append "
         "maintain.rewrite-append-budget maintain.commit-interval maintain.ignored-options maintain.bitmap-peer-blocks maintain.expire"
     ),
 }
@@ -123,7 +123,7 @@ HARMLESS: Mapping[str, str] = {
         "format-table.* dynamic-bucket.* postpone.* compaction.min.file-num compaction.file-num-limit compaction.delete-ratio-threshold "
         "global-index.build.* global-index.column-update-action global-index.row-count-per-shard"
     ),
-    "options of index families; the table has no index of them": "multivalue-index.* fm-index.* full-text.* ivf-* hnsw* diskann*",
+    "options of index families; the table has no index of them": "fm-index.* full-text.* ivf-* hnsw* diskann*",
 }
 
 UNSET = frozenset({""})
@@ -154,8 +154,8 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
     yield from refuse("null keys are not merged yet", "primary-key.nullable")
     yield from refuse(
         "indexes of this family are not maintained yet",
-        "pk-multivalue.index.columns pk-fm.index.columns pk-vector.index.columns pk-full-text.index.columns fields.*.pk-multivalue.index.* "
-        "fields.*.pk-fm.index.* fields.*.pk-vector.* fields.*.pk-full-text.index.*",
+        "pk-fm.index.columns pk-vector.index.columns pk-full-text.index.columns fields.*.pk-fm.index.* fields.*.pk-vector.* "
+        "fields.*.pk-full-text.index.*",
         UNSET,
     )
     yield from refuse("Iceberg metadata would not follow our commits", "metadata.iceberg.storage", ["disabled"])

@@ -27,7 +27,6 @@ OPTIONS = [
     ("bucket", "-2"),
     ("pk-vector.index.columns", "n"),
     ("pk-fm.index.columns", "v"),
-    ("pk-multivalue.index.columns", "v"),
     ("pk-full-text.index.columns", "v"),
     ("pk-clustering-override", "true"),
     ("row-tracking.enabled", "true"),

@@ -56,7 +56,6 @@ REFUSED_OPTIONS = [
     ("chain-table.enabled", "true", "false"),
     ("pk-vector.index.columns", "v", ""),
     ("pk-full-text.index.columns", "v", ""),
-    ("pk-multivalue.index.columns", "v", ""),
     ("pk-fm.index.columns", "v", ""),
     ("lock.enabled", "true", "false"),
     ("row-tracking.enabled", "true", "false"),
@@ -279,6 +278,7 @@ ORDINARY = {
     "full-compaction.delta-commits": "5",
     "publish.single-writer": "true",
     "read.group-acceptance": "relaxed",
+    "read.index-cache-size": "0",
     "maintain.rewrite-append": "false",
 }
 
