@@ -9,7 +9,8 @@
 once in the order of the data and once in that of the payload. Different pairs give the same sums once in 2⁶⁴ times.
 
 `index-answer` goes the way of a scan (`maintainer.read.evaluate`): an index may give rows that do not match, since the scan looks at them, but
-must never lack one; and equality is exact. Payloads of FLOAT and DOUBLE may hold −0.0 and 0.0 as one key, and so both rules take them for one.
+must never lack one; and equality is exact. Payloads of FLOAT and DOUBLE may hold −0.0 and 0.0 as one key, and so both rules take them for one
+(as elements of arrays they are always two).
 
 Memory: the column streams; of the payload a block, or a bitmap, at a time; of the answers the bitmaps of one group.
 """
@@ -28,10 +29,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from maintainer.data.elements import explode
 from maintainer.data.values import to_arrow_array
 from maintainer.errors import CorruptFile, CorruptTable
 from maintainer.format import key_bytes, posting
 from maintainer.format.byte_column import ByteColumn
+from maintainer.format.kept import Cache
 from maintainer.index.definition import MAINTAINED, IndexDefinition, definitions
 from maintainer.index.family import FamilyReader
 from maintainer.index.groups import evaluate
@@ -42,7 +45,7 @@ from maintainer.inspect.rows import batch_rows, open_file
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta
 from maintainer.model.predicate import Leaf, Op
-from maintainer.model.types import CHARACTERS, FLOATS, DataType
+from maintainer.model.types import CHARACTERS, FLOATS, DataType, TypeRoot
 from maintainer.read.evaluate import BucketIndexes
 from maintainer.read.residual import comparable, mask
 from maintainer.table.state import TableState
@@ -53,8 +56,10 @@ SAMPLED_KEYS = 200
 _LONG_KEY = 4096
 _HASHED_BYTES = 1 << 20
 _POSTING_PART = 1 << 20
+_CACHE = 16 << 20
 _ALWAYS_ANSWERED = frozenset({Op.EQ, Op.NE, Op.IN, Op.NOT_IN, Op.IS_NULL, Op.IS_NOT_NULL})
-_EXACT = frozenset({Op.EQ, Op.IN, Op.IS_NULL})
+_ARRAY = frozenset({Op.ARRAY_CONTAINS, Op.ARRAYS_OVERLAP, Op.ARRAY_CONTAINS_ALL})
+_EXACT = frozenset({Op.EQ, Op.IN, Op.IS_NULL, *_ARRAY})
 
 Uint64s = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.int64]
@@ -103,19 +108,30 @@ class _Group:
         return self.definition.column
 
     @property
+    def of_elements(self) -> bool:
+        """Whether the column holds arrays, which are found by their elements."""
+        return self.definition.data_type.root is TypeRoot.ARRAY
+
+    @property
+    def key_type(self) -> DataType:
+        """The type of what rows are found by."""
+        element = self.definition.data_type.element
+        return element if self.of_elements and element is not None else self.definition.data_type
+
+    @property
     def total(self) -> int:
         return sum(file.row_count for file in self.files)
 
     def compare(self, reader: FamilyReader) -> list[Any]:
         """Raises unless payload and data hold the same pairs; else the values to ask for."""
-        samples = _Samples(self.definition.data_type)
+        samples = _Samples(self.key_type)
         said = _Sums(self.first_ordinals, self.total)
         for keys, ids, counts in reader.batches():
             column = ByteColumn.of_rows(keys)
-            hashes = key_hashes(column, self.definition.data_type)
+            hashes = self._hashes(column)
             said.add(np.repeat(hashes, counts), ids)
             samples.look_at(keys, hashes)
-        nulls = reader.evaluate(Leaf(Op.IS_NULL, self.column))
+        nulls = BitMap64() if self.of_elements else reader.evaluate(Leaf(Op.IS_NULL, self.column))
         if nulls is None:
             raise CorruptTable("the index does not tell which rows are NULL")
         said_nulls = _Sums(self.first_ordinals, self.total)
@@ -125,9 +141,12 @@ class _Group:
         for file, first in zip(self.files, self.first_ordinals, strict=True):
             for start, batch in self.batches(file):
                 array = batch.column(0)
+                if self.of_elements:
+                    found.add(*self._elements(array, first + start))
+                    continue
                 ids = np.arange(first + start, first + start + len(array))
                 valid = np.asarray(array.is_valid())
-                found.add(key_hashes(_keys(array.drop_null(), self.definition.data_type), self.definition.data_type), ids[valid])
+                found.add(self._hashes(_keys(array.drop_null(), self.key_type)), ids[valid])
                 found_nulls.add(np.zeros(int((~valid).sum()), np.uint64), ids[~valid])
         wrong = [
             f"of {file.file_name} the index has {said.counts[i]} values and {said_nulls.counts[i]} NULLs, "
@@ -140,31 +159,48 @@ class _Group:
             raise CorruptTable(f"column {self.column}: {'; '.join(wrong)}")
         return samples.values()
 
+    def _hashes(self, keys: ByteColumn) -> Uint64s:
+        return key_hashes(keys, self.key_type, zeros_are_one=not self.of_elements)
+
+    def _elements(self, arrays: pa.Array, first: int) -> tuple[Uint64s, Ids]:
+        """The hash of each element and the ordinal of its row; what a row has twice counts once."""
+        elements, ids = explode(arrays, first)
+        hashes = self._hashes(_keys(elements, self.key_type))
+        order = np.lexsort((hashes, ids))
+        hashes, ids = hashes[order], ids[order]
+        new = np.ones(len(ids), bool)
+        new[1:] = (ids[1:] != ids[:-1]) | (hashes[1:] != hashes[:-1])
+        return hashes[new], ids[new]
+
     def batches(self, file: DataFileMeta) -> Iterator[tuple[int, pa.RecordBatch]]:
         with open_file(self.store, self.state, self.bucket, file) as data:
             yield from data.batches([self.column], batch_rows(data))
 
     def ask(self, samples: Sequence[Any]) -> None:
         """Raises when the reader's way to an answer loses rows, or is not exact where it has to be."""
-        equal = [Leaf(Op.EQ, self.column, (value,)) for value in samples]
-        others = _conditions(self.column, samples, self.definition.data_type)
-        with BucketIndexes(self.store, self.bucket, [self.definition], relaxed=False) as indexes:
-            for file in self.files:
-                expected = self._expected(file, samples, others)
-                for number, leaf in enumerate([*equal, *others]):
-                    self._judge(leaf, file, indexes.ask(leaf, file), expected[number])
+        equal = [Leaf(Op.ARRAY_CONTAINS if self.of_elements else Op.EQ, self.column, (value,)) for value in samples]
+        others = (_array_conditions if self.of_elements else _conditions)(self.column, samples, self.key_type)
+        indexes = BucketIndexes(self.store, self.bucket, [self.definition], relaxed=False, cache=Cache(_CACHE))
+        for file in self.files:
+            expected = self._expected(file, samples, others)
+            for number, leaf in enumerate([*equal, *others]):
+                self._judge(leaf, file, indexes.ask(leaf, file), expected[number])
 
     def _expected(self, file: DataFileMeta, samples: Sequence[Any], others: Sequence[Leaf]) -> list[BitMap64]:
         """For each sample the positions of rows that have it, then for each condition those that satisfy it."""
-        data_type = self.definition.data_type
+        data_type = self.key_type
         found = [BitMap64() for _ in range(len(samples) + len(others))]
         wanted = comparable(to_arrow_array(samples, data_type), data_type)
         for start, batch in self.batches(file):
-            numbers = np.asarray(pc.fill_null(pc.index_in(comparable(batch.column(0), data_type), value_set=wanted), -1))
+            values = batch.column(0)
+            rows = np.arange(start, start + len(values))
+            if self.of_elements:
+                values, rows = explode(values, start)
+            numbers = np.asarray(pc.fill_null(pc.index_in(comparable(values, data_type), value_set=wanted), -1))
             order = np.argsort(numbers, kind="stable")
             cuts = np.searchsorted(numbers[order], np.arange(len(samples) + 1))
             for number in np.unique(numbers[numbers >= 0]):
-                found[number] |= posting.to_bitmap(order[cuts[number] : cuts[number + 1]] + start)
+                found[number] |= posting.to_bitmap(rows[order[cuts[number] : cuts[number + 1]]])
             for number, leaf in enumerate(others, len(samples)):
                 found[number] |= posting.to_bitmap(np.flatnonzero(mask(leaf, batch, self.state.schema)) + start)
         return found
@@ -172,14 +208,14 @@ class _Group:
     def _judge(self, leaf: Leaf, file: DataFileMeta, answer: Any, expected: BitMap64) -> None:
         about = f"column {self.column}, {leaf.op} {', '.join(str(each)[:80] for each in map(repr, leaf.literals))}, {file.file_name}"
         if answer.positions is None:
-            if leaf.op in _ALWAYS_ANSWERED:
+            if leaf.op in _ALWAYS_ANSWERED and not self.of_elements or leaf.op in _ARRAY:
                 raise CorruptTable(f"{about}: the index is not used: {'; '.join(answer.why_unknown)}")
             return
         lost = len(expected - answer.positions)
         if lost:
             raise CorruptTable(f"{about}: the index loses {lost} of {len(expected)} rows")
         extra = len(answer.positions) - len(expected)
-        if extra and leaf.op in _EXACT and self.definition.data_type.root not in FLOATS:
+        if extra and leaf.op in _EXACT and self.key_type.root not in FLOATS:
             raise CorruptTable(f"{about}: the index gives {extra} rows that do not match")
 
 
@@ -265,9 +301,16 @@ def _conditions(column: str, samples: Sequence[Any], data_type: DataType) -> lis
     return found
 
 
-def key_hashes(keys: ByteColumn, data_type: DataType) -> Uint64s:
-    """64 bits for each key, equal for equal keys; −0.0 and 0.0 are equal."""
-    if data_type.root in FLOATS:
+def _array_conditions(column: str, samples: Sequence[Any], data_type: DataType) -> list[Leaf]:
+    """Conditions on several elements: all of them of neighbours, and any of some from the first to the last."""
+    some = tuple(samples[:: max(1, len(samples) // 5)])
+    pairs = [Leaf(Op.ARRAY_CONTAINS_ALL, column, tuple(samples[at : at + 2])) for at in range(0, len(samples), max(1, len(samples) // 5))]
+    return [Leaf(Op.ARRAYS_OVERLAP, column, some), *pairs]
+
+
+def key_hashes(keys: ByteColumn, data_type: DataType, zeros_are_one: bool = True) -> Uint64s:
+    """64 bits for each key, equal for equal keys."""
+    if zeros_are_one and data_type.root in FLOATS:
         keys = _without_sign_of_zero(keys)
     hashes = np.empty(len(keys), np.uint64)
     lengths, offsets = keys.lengths, keys.offsets

@@ -14,17 +14,18 @@ unknown and is logged once; the file is then read raw, and the rows are right.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
 
 import structlog
 from pyroaring import BitMap64
 
-from maintainer.errors import CorruptFile
+from maintainer.errors import CorruptFile, MaintainerError
+from maintainer.format.kept import Cache
 from maintainer.format.source_meta import SourceMeta
+from maintainer.index.cache import cache_of, forget, open_payload
 from maintainer.index.definition import IndexDefinition
-from maintainer.index.family import FamilyReader, family
+from maintainer.index.family import FamilyReader
 from maintainer.index.groups import GroupState, evaluate
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, IndexFileMeta
@@ -46,25 +47,20 @@ class Answer:
 
 
 class BucketIndexes:
-    """The groups of one bucket, evaluated on all of its files, and their open payloads. Use it in a `with` block."""
+    """The groups of one bucket, evaluated on all of its files. `cache` is used instead of that of the table."""
 
-    def __init__(self, store: TableStore, bucket: BucketState, definitions: Sequence[IndexDefinition], relaxed: bool) -> None:
+    def __init__(
+        self, store: TableStore, bucket: BucketState, definitions: Sequence[IndexDefinition], relaxed: bool, cache: Cache | None = None
+    ) -> None:
         self._store = store
         self._bucket = bucket
+        self._cache = cache_of(store) if cache is None else cache
         self._groups: dict[str, tuple[IndexDefinition, GroupState]] = {
             definition.column: (definition, evaluate(bucket, definition, relaxed)) for definition in definitions
         }
-        self._readers: dict[str, tuple[FamilyReader, Any] | None] = {}
+        self._readers: dict[str, FamilyReader | None] = {}
         self._answers: dict[tuple[str, int], BitMap64 | None] = {}
         self._offsets: dict[str, dict[str, int]] = {}
-
-    def __enter__(self) -> BucketIndexes:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for opened in self._readers.values():
-            if opened is not None:
-                opened[1].close()
 
     def ask(self, predicate: Predicate, file: DataFileMeta) -> Answer:
         """The positions of the file at which the predicate, a projection to the indexed columns, can be true."""
@@ -129,11 +125,11 @@ class BucketIndexes:
         total = _sources(group, payload).total_rows
         try:
             if payload.file_name not in self._readers:
-                self._readers[payload.file_name] = self._open(definition, payload, total)
-            opened = self._readers[payload.file_name]
-            if opened is None:
+                self._readers[payload.file_name] = open_payload(self._store, self._bucket, payload, definition, total, self._cache)
+            reader = self._readers[payload.file_name]
+            if reader is None:
                 return None
-            ordinals = opened[0].evaluate(reduced(leaf))
+            ordinals = reader.evaluate(reduced(leaf))
             if ordinals and ordinals.max() >= total:
                 raise CorruptFile(f"ordinal {ordinals.max()} of {total} rows")
             return ordinals
@@ -143,29 +139,10 @@ class BucketIndexes:
             self._reject(payload, definition, error)
             return None
 
-    def _open(self, definition: IndexDefinition, payload: IndexFileMeta, total: int) -> tuple[FamilyReader, Any]:
-        path = self._store.layout.index_file_path(payload, self._bucket.partition, self._bucket.bucket)
-        source = self._store.storage.open_input(path, payload.file_size)
-        try:
-            size = source.size()
-            if size != payload.file_size:
-                raise CorruptFile(f"it has {size} bytes, the index manifest says {payload.file_size}")
-
-            def read(offset: int, length: int) -> bytes:
-                source.seek(offset)
-                return bytes(source.read(length))
-
-            assert payload.global_index is not None
-            return family(str(definition.family)).open(read, size, definition, payload.global_index.index_meta, total), source
-        except BaseException:
-            source.close()
-            raise
-
     def _reject(self, payload: IndexFileMeta, definition: IndexDefinition, error: Exception) -> None:
-        """The payload answers nothing any more in this plan."""
-        opened = self._readers.get(payload.file_name)
-        if opened is not None:
-            opened[1].close()
+        """The payload answers nothing any more in this plan; the next one looks at it afresh, as it may have been repaired."""
+        with suppress(MaintainerError):
+            forget(self._store, self._bucket, payload, self._cache)
         self._readers[payload.file_name] = None
         for key in [key for key in self._answers if key[0] == payload.file_name]:
             self._answers[key] = None

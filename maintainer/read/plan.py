@@ -25,7 +25,6 @@ in full (`maintainer.maintain.unmarked`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -198,16 +197,15 @@ class _Planner:
 
     def _alone(self, bucket: BucketState, files: list[DataFileMeta]) -> Iterator[FilePlan]:
         """Files of which every row that is not a delete comes out."""
-        with ExitStack() as stack:
-            indexes: BucketIndexes | None = None
-            for file in files:
-                if self._may_hold_deletes(file):
-                    yield FilePlan(bucket, file, MERGED, "its deletes are taken out", rows=file.row_count)
-                elif self._projected is None:
-                    yield FilePlan(bucket, file, RAW, self._no_index, rows=file.row_count)
-                else:
-                    indexes = indexes or stack.enter_context(BucketIndexes(self._store, bucket, self._definitions, self._relaxed))
-                    yield _narrowed(bucket, file, indexes, self._projected)
+        indexes: BucketIndexes | None = None
+        for file in files:
+            if self._may_hold_deletes(file):
+                yield FilePlan(bucket, file, MERGED, "its deletes are taken out", rows=file.row_count)
+            elif self._projected is None:
+                yield FilePlan(bucket, file, RAW, self._no_index, rows=file.row_count)
+            else:
+                indexes = indexes or BucketIndexes(self._store, bucket, self._definitions, self._relaxed)
+                yield _narrowed(bucket, file, indexes, self._projected)
 
     def _may_hold_deletes(self, file: DataFileMeta) -> bool:
         """Old writers did not count deletes; with deletion vectors they left none above level 0."""

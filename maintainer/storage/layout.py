@@ -1,6 +1,7 @@
 """Where the files of a table are (spec 01 §2, §3; Java `FileStorePathFactory`, `PartitionPathUtils`). Pure.
 
     schema/schema-<id>  snapshot/snapshot-<id>  tag/tag-<name>      below branch/branch-<name>/ for a branch
+    maintainer/index-failures.json  of this package                 below branch/branch-<name>/ for a branch
     manifest/…  index/index-<uuid>-<n>  statistics/…                shared by all branches
     [<data-file.path-directory>/]<p1=v1>/…/bucket-<n>/<data file>   shared by all branches
 
@@ -202,6 +203,11 @@ class Layout:
     @property
     def consumer_directory(self) -> str:
         return f"{self._metadata}consumer"
+
+    @property
+    def index_failures_path(self) -> str:
+        """Of our own; no other program looks into this directory, or deletes it."""
+        return f"{self._metadata}maintainer/index-failures.json"
 
     @property
     def changelog_directory(self) -> str:

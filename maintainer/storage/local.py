@@ -49,13 +49,23 @@ class LocalStorage(Storage):
             size = os.fstat(file.fileno()).st_size
             if offset + length > size:
                 raise CorruptFile(f"{length} bytes expected, but the file has {size}", path=self.display(path), offset=offset)
-            data = os.pread(file.fileno(), length, offset)
-            while len(data) < length:  # a single call returns at most 2 GiB
-                more = os.pread(file.fileno(), length - len(data), offset + len(data))
-                if not more:
-                    raise CorruptFile("the file became shorter while it was read", path=self.display(path), offset=offset + len(data))
-                data += more
-            return data
+            return self._read(path, file.fileno(), offset, length)
+
+    def read_end(self, path: str, offset: int, size: int) -> bytes:
+        with self._errors("read", path), open(self._path(path), "rb", buffering=0) as file:
+            found = os.fstat(file.fileno()).st_size
+            if found != size:
+                raise CorruptFile(f"it has {found} bytes, its metadata says {size}", path=self.display(path))
+            return self._read(path, file.fileno(), offset, size - offset)
+
+    def _read(self, path: str, descriptor: int, offset: int, length: int) -> bytes:
+        data = os.pread(descriptor, length, offset)
+        while len(data) < length:  # a single call returns at most 2 GiB
+            more = os.pread(descriptor, length - len(data), offset + len(data))
+            if not more:
+                raise CorruptFile("the file became shorter while it was read", path=self.display(path), offset=offset + len(data))
+            data += more
+        return data
 
     def size(self, path: str) -> int:
         with self._errors("look at", path):

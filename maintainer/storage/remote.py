@@ -80,6 +80,13 @@ class RemoteStorage(Storage):
             raise CorruptFile(f"{length} bytes expected, {len(data)} found", path=self.display(path), offset=offset)
         return data
 
+    def read_end(self, path: str, offset: int, size: int) -> bytes:
+        data = self._read_spans(path, [(offset, size + 1)])[0]
+        if len(data) != size - offset:
+            found = f"more than {size}" if len(data) > size - offset else "fewer"
+            raise CorruptFile(f"it has {found} bytes, its metadata says {size}", path=self.display(path))
+        return data
+
     def _read_spans(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         """Ranges (start, end) of a file, at the same time where the library can do that; what would lie behind its end is left out."""
         try:

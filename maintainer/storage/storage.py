@@ -72,6 +72,10 @@ class Storage(ABC):
         """Exactly `length` bytes from `offset`; `CorruptFile` when the file is shorter."""
 
     @abstractmethod
+    def read_end(self, path: str, offset: int, size: int) -> bytes:
+        """The bytes from `offset` to the end of a file, in one request; `CorruptFile` when the file does not have `size` bytes."""
+
+    @abstractmethod
     def size(self, path: str) -> int: ...
 
     @abstractmethod

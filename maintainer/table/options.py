@@ -421,6 +421,11 @@ class TableOptions(Mapping[str, str]):
         return value == "relaxed"
 
     @cached_property
+    def index_cache_size(self) -> int:
+        """Bytes of index payloads that are kept in memory between queries; 0 keeps nothing."""
+        return self.size("read.index-cache-size", 128 << 20)
+
+    @cached_property
     def rewrite_append(self) -> bool:
         """Whether APPEND files are rewritten so that indexes may cover them (decision 5)."""
         return self.boolean("maintain.rewrite-append", True)
@@ -429,6 +434,11 @@ class TableOptions(Mapping[str, str]):
     def rewrite_append_budget(self) -> int:
         """Bytes of APPEND files above level 0 that the daemon rewrites within an hour (decision 5)."""
         return self.size("maintain.rewrite-append-budget", 10 << 30)
+
+    @cached_property
+    def index_mode(self) -> str:
+        """Whether the groups of a compaction are committed with its data (wait), or after it in a commit of their own (async)."""
+        return self._one_of("maintain.index-mode", ("wait", "async"))
 
     @cached_property
     def commit_interval(self) -> float:

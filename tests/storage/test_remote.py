@@ -163,6 +163,7 @@ class TestS3:
             (lambda: storage.read("d/f"), ["get_object"]),
             (lambda: storage.read_start("d/f", 2), ["get_object"]),
             (lambda: storage.read_range("d/f", 2, 2), ["get_object"]),
+            (lambda: storage.read_end("d/f", 2, 4), ["get_object"]),
             (lambda: storage.size("d/f"), ["head_object"]),
             (lambda: storage.list("d"), ["list_objects_v2"]),
             (lambda: storage.list("nothing"), ["list_objects_v2"]),
@@ -418,6 +419,7 @@ class TestOtherStores:
         assert memory.read("a/f") == b"abcdef"
         assert memory.read_range("a/f", 2, 3) == b"cde"
         assert memory.read_start("a/f", 2) == b"ab"
+        assert memory.read_end("a/f", 4, 6) == b"ef"
         assert memory.size("a/f") == 6
         assert memory.exists("a/f") and not memory.exists("a") and not memory.exists("b")
         assert [(e.name, e.is_directory) for e in memory.list("a")] == [("f", False)]
@@ -428,6 +430,9 @@ class TestOtherStores:
             memory.read("a/g")
         with pytest.raises(CorruptFile):
             memory.read_range("a/f", 4, 5)
+        for size in (3, 5, 7):
+            with pytest.raises(CorruptFile, match=f"its metadata says {size}"):
+                memory.read_end("a/f", 2, size)
 
     def test_a_half_written_file_never_stays(self, memory: Storage) -> None:
         with pytest.raises(KeyError), memory.create("f") as output:

@@ -27,6 +27,17 @@ def test_writes_make_directories_and_reads_see_every_byte(storage: Storage) -> N
     assert storage.exists("a/b/c") and not storage.exists("a/b") and not storage.exists("a/b/d")
 
 
+def test_the_end_of_a_file_proves_its_size(storage: Storage) -> None:
+    storage.write("f", b"hello")
+    assert storage.read_end("f", 3, 5) == b"lo"
+    assert storage.read_end("f", 0, 5) == b"hello"
+    for size in (4, 6, 50):
+        with pytest.raises(CorruptFile, match=f"its metadata says {size}"):
+            storage.read_end("f", 3, size)
+    with pytest.raises(MissingFile):
+        storage.read_end("g", 0, 1)
+
+
 def test_a_file_is_never_replaced_by_create(storage: Storage) -> None:
     storage.write("f", b"first")
     with pytest.raises(StorageError, match="never replaced"):

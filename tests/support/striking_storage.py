@@ -87,6 +87,9 @@ class StrikingStorage(LocalStorage):
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         return self.asked("read_range", path, lambda: super(StrikingStorage, self).read_range(path, offset, length))
 
+    def read_end(self, path: str, offset: int, size: int) -> bytes:
+        return self.asked("read_end", path, lambda: super(StrikingStorage, self).read_end(path, offset, size))
+
     def size(self, path: str) -> int:
         return self.asked("size", path, lambda: super(StrikingStorage, self).size(path))
 
