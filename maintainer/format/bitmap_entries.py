@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile
 from maintainer.format import posting, varint
@@ -35,7 +36,8 @@ Columns = tuple[ByteColumn, Positions, Positions]
 
 
 def read_entries(file: BitmapFile, total_rows: int) -> Iterator[tuple[ByteColumn, Ids, Positions]]:
-    """Keys in file order, the row ids of all of them, and where those of each key start; every id is below `total_rows`."""
+    """Keys in file order, the row ids of all of them, and where those of each key start; every id is below `total_rows`. A key with very many
+    comes several times."""
     at = count = stop = 0
     while stop < len(file.blocks):
         first, stop = stop, stop + 1
@@ -64,7 +66,11 @@ def _with_ids(
         data = np.frombuffer(window.range(begin, int(offsets[stop - 1] + sizes[stop - 1])), np.uint8)
         while start < stop:
             ids, counts = posting.decode_groups(data, offsets[start:stop] - begin, sizes[start:stop], CHUNK_IDS, total_rows)
-            yield keys.slice(start, start + len(counts)), ids, np.cumsum(counts) - counts
+            some = keys.slice(start, start + len(counts))
+            if isinstance(ids, BitMap64):
+                yield from ((some, part, np.zeros(1, np.int64)) for part in posting.parts(ids, CHUNK_IDS))
+            else:
+                yield some, ids, np.cumsum(counts) - counts
             start += len(counts)
 
 

@@ -324,6 +324,11 @@ class BTreeFile:
         return self._blocks[-1][0] if self._blocks else None
 
     @property
+    def largest_block(self) -> int:
+        """Stored bytes of the largest data block."""
+        return max((size for _, _, size in self._blocks), default=0)
+
+    @property
     def has_null_rows(self) -> bool:
         return bool(self._null_handle != (0, 0))
 

@@ -104,11 +104,11 @@ def encode_groups(ids: Ids, starts: npt.NDArray[np.int64]) -> ByteColumn:
     return ByteColumn(np.concatenate(pieces), offsets)
 
 
-def decode_groups(data: npt.NDArray[np.uint8], begins: Ids, sizes: Ids, most: int, below: int) -> tuple[Ids, Ids]:
+def decode_groups(data: npt.NDArray[np.uint8], begins: Ids, sizes: Ids, most: int, below: int) -> tuple[Ids | BitMap64, Ids]:
     """The ids of the bitmaps that lie there, and how many each has: the inverse of `encode_groups`, for bytes from outside.
 
-    There may be fewer bitmaps than asked for, but at least one: reading stops at about `most` ids, as a few bytes may stand for very many. All
-    ids are below `below`.
+    There may be fewer bitmaps than asked for, but at least one: reading stops at about `most` ids, as a few bytes may stand for very many. A
+    bitmap of more ids comes alone, and as it is. All ids are below `below`.
     """
     if not len(begins):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -130,8 +130,13 @@ def decode_groups(data: npt.NDArray[np.uint8], begins: Ids, sizes: Ids, most: in
             continue
         for at, size in zip(begins[begin:end].tolist(), sizes[begin:end].tolist(), strict=True):
             bitmap = roaring.decode64(data[at : at + size].data)
-            if len(bitmap) > below:
-                raise CorruptFile(f"a posting of {len(bitmap)} ids below {below}")
+            if bitmap and bitmap.max() >= below:
+                raise CorruptFile(f"the ids of a posting are not below {below}")
+            if len(bitmap) > most:
+                if found:
+                    held = most
+                    break
+                return bitmap, np.array([len(bitmap)])
             found.append(np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64))
             counts.append(np.array([len(bitmap)]))
             held += len(bitmap)

@@ -25,9 +25,12 @@ def opened(data: bytes) -> BitmapFile:
 
 
 def found(file: BitmapFile) -> list[Entry]:
-    entries = []
+    entries: list[Entry] = []
     for keys, ids, starts in read_entries(file, TOTAL):
-        entries += [(keys[i], part.tolist()) for i, part in enumerate(np.split(ids, starts[1:]))]
+        parts = [(keys[i], part.tolist()) for i, part in enumerate(np.split(ids, starts[1:]))]
+        if entries and parts[0][0] == entries[-1][0]:  # the key goes on
+            entries[-1] = (entries[-1][0], entries[-1][1] + parts.pop(0)[1])
+        entries += parts
     return entries
 
 

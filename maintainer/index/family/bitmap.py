@@ -20,11 +20,13 @@ from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile
 from maintainer.format import index_meta, key_bytes, posting
+from maintainer.format.bitmap_entries import read_entries
 from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, ONE_ENTRY, BitmapFile, BitmapWriter, DictionaryEntry
 from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
+from maintainer.index.family.carried import Carried, Older, carried
 from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn, consecutive
 from maintainer.index.family.sorted import SortedReader, after_prefix, text_test
 from maintainer.index.options import block_compressor, check_keys, memory_size, peer_blocks
@@ -72,9 +74,11 @@ def build(
     return output.built(total_rows, index_meta.encode(IndexMeta(first, last, len(ordered.null_ids) > 0)))
 
 
-def carry(reader: FamilyReader, moves: Sequence[Move]) -> Any:
+def carry(reader: FamilyReader, moves: Sequence[Move]) -> Carried | None:
     """See `Family.carry`."""
-    return None
+    assert isinstance(reader, BitmapReader)
+    older = reader.older()
+    return None if older is None else carried(older, moves)
 
 
 def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> BitmapReader:  # noqa: A001
@@ -100,6 +104,13 @@ class BitmapReader(SortedReader):
     @cached_property
     def _file(self) -> BitmapFile:
         return BitmapFile(self._source, self._type)
+
+    def older(self) -> Older | None:
+        """The payload as a new one may be built from it; None when nothing says which keys it has."""
+        if self._meta is None:
+            return None
+        file = self._file
+        return Older(read_entries(file, self._total), file.null_rows, self._meta, self._total, self._type)
 
     def _null_rows(self) -> BitMap64:
         file = self._file

@@ -12,10 +12,12 @@ from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile
 from maintainer.format import index_meta, posting
-from maintainer.format.btree import DEFAULT_BLOCK_SIZE, BTreeFile, BTreeWriter, Ids
+from maintainer.format.btree import DEFAULT_BLOCK_SIZE, WRITE_VERSION, BTreeFile, BTreeWriter, Ids
+from maintainer.format.btree_entries import read_entries
 from maintainer.format.key_bytes import Comparable
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
+from maintainer.index.family.carried import Carried, Older, carried
 from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn, consecutive
 from maintainer.index.family.sorted import SortedReader, after_prefix
 from maintainer.index.options import block_compressor, check_keys, memory_size
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 PREFIX = "btree-index."
 TAKES = "a column of a scalar type"
+MOST_CARRIED_BLOCK = 4 << 20
+"""Bytes: larger ones hold a key with more than a million rows, in a family that is not made for that."""
 _UNION_IDS = 1 << 20
 
 
@@ -54,9 +58,11 @@ def build(
     return output.built(total_rows, index_meta.encode(writer.finish(ordered.null_ids)))
 
 
-def carry(reader: FamilyReader, moves: Sequence[Move]) -> Any:
+def carry(reader: FamilyReader, moves: Sequence[Move]) -> Carried | None:
     """See `Family.carry`."""
-    return None
+    assert isinstance(reader, BTreeReader)
+    older = reader.older()
+    return None if older is None else carried(older, moves)
 
 
 def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> BTreeReader:  # noqa: A001
@@ -78,6 +84,13 @@ class BTreeReader(SortedReader):
         if meta is not None and (file.last_key != meta.last_key or file.has_null_rows != meta.has_nulls):
             raise CorruptFile("a BTree payload does not hold what its metadata says")
         return file
+
+    def older(self) -> Older | None:
+        """The payload as a new one may be built from it; None when it is not as we write it, or a key has more rows than should be held."""
+        file = self._file
+        if self._meta is None or file.version != WRITE_VERSION or file.largest_block > MOST_CARRIED_BLOCK:
+            return None
+        return Older(read_entries(file), file.null_rows, self._meta, self._total, self._type)
 
     def _null_rows(self) -> BitMap64:
         return self._file.null_rows

@@ -2,9 +2,10 @@
 
     keys of the older payload, all of them ─▶ checked ─▶ rows of files that are gone left out ─▶ ordinals of the new group ─▶ run
 
-A payload is believed only if its keys ascend, are what a writer makes of values, and if every ordinal of its group occurs exactly once among
-keys and null rows: nothing but that protects postings, which have no checksum. Whether it holds is known at the end of the run. What does not
-hold is `CorruptFile`, and means to build from all rows. Arrays have any number of keys per row, so that only the range of ordinals is checked.
+A payload is believed only if its keys ascend, are what a writer makes of values, end where its metadata says, and if every ordinal of its group
+occurs exactly once among keys and null rows: nothing but that protects postings, which have no checksum. Whether it holds is known at the end
+of the run. What does not hold is `CorruptFile`, and means to build from all rows. A row with an array has any number of keys, so that there
+only the range of ordinals is checked.
 """
 
 from __future__ import annotations
@@ -14,43 +15,65 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile
-from maintainer.format import key_bytes
+from maintainer.format import key_bytes, posting
 from maintainer.format.byte_column import ByteColumn
+from maintainer.format.index_meta import IndexMeta
 from maintainer.index.family.key_runs import KeyBatch, ascending_ids, keys_ascend
 from maintainer.index.payload import Move
 from maintainer.model.types import DataType
 
 Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Entries = Iterable[tuple[ByteColumn, Int64s, Int64s]]
-"""Keys in ascending order, the ordinals of all of them, and where those of each key start."""
+"""Keys in ascending order, the ordinals of all of them, and where those of each key start; a key may go on in the next batch."""
+
+_PART = 1 << 18
 
 
 @dataclass(frozen=True)
 class Carried:
-    """`rows` rows in ordinals of the new group: a run of keys, to be read once, and the null rows among them, ascending."""
+    """`rows` rows in ordinals of the new group: a run of keys, and the null rows among them, ascending. Each is to be read once."""
 
     run: Iterator[KeyBatch]
-    null_ids: Int64s
+    null_ids: Iterator[Int64s]
     rows: int
 
 
-def carried(entries: Entries, null_ids: Int64s, moves: Sequence[Move], key_type: DataType, total_rows: int, one_key: bool = True) -> Carried:
-    """What is left of a payload of `total_rows` rows; `one_key`: every row has one key, or is null."""
-    renumbering = _Renumbering(moves, total_rows)
-    nulls, alive = renumbering.apply(null_ids)
-    account = _Account(total_rows, null_ids) if one_key else None
-    return Carried(_run(entries, renumbering, key_type, account), np.sort(nulls[alive]), sum(move.rows for move in moves))
+@dataclass(frozen=True)
+class Older:
+    """A payload of `total_rows` rows that is read from its first to its last key; `one_key`: every row has one key, or is null."""
+
+    entries: Entries
+    null_rows: BitMap64
+    meta: IndexMeta
+    total_rows: int
+    key_type: DataType
+    one_key: bool = True
 
 
-def _run(entries: Entries, renumbering: _Renumbering, key_type: DataType, account: _Account | None) -> Iterator[KeyBatch]:
-    last: bytes | None = None
-    for keys, ids, starts in entries:
+def carried(older: Older, moves: Sequence[Move]) -> Carried:
+    """What is left of a payload when these rows of it are."""
+    if older.null_rows and older.null_rows.max() >= older.total_rows:
+        raise CorruptFile(f"a null row of an index payload is not below {older.total_rows}")
+    if bool(older.null_rows) != older.meta.has_nulls:
+        raise CorruptFile("the null rows of an index payload are not what its metadata says")
+    renumbering = _Renumbering(moves, older.total_rows)
+    nulls = (moved[alive] for part in posting.parts(older.null_rows, _PART) for moved, alive in (renumbering.apply(part),))
+    return Carried(_run(older, renumbering), nulls, sum(move.rows for move in moves))
+
+
+def _run(older: Older, renumbering: _Renumbering) -> Iterator[KeyBatch]:
+    account = _Account(older.total_rows, older.null_rows) if older.one_key else None
+    first = last = None
+    for keys, ids, starts in older.entries:
         if not len(keys):
             continue
-        follows = last is None or key_bytes.comparable(last, key_type) < key_bytes.comparable(keys[0], key_type)
-        if not (follows and keys_ascend(keys, key_type)):
+        first = keys[0] if first is None else first
+        follows = last is None or key_bytes.comparable(last, older.key_type) <= key_bytes.comparable(keys[0], older.key_type)
+        if not (follows and keys_ascend(keys, older.key_type)):
             raise CorruptFile("the keys of an index payload are not in order")
         last = keys[-1]
         moved, alive = renumbering.apply(ids)
@@ -60,11 +83,13 @@ def _run(entries: Entries, renumbering: _Renumbering, key_type: DataType, accoun
             keys, moved, starts = _left(keys, moved, starts, alive)
         if len(keys):
             yield KeyBatch(keys, moved if len(moved) == len(keys) else ascending_ids(moved, starts), starts)
+    if (first, last) != (older.meta.first_key, older.meta.last_key):
+        raise CorruptFile("the keys of an index payload are not between those that its metadata says")
     if account is not None:
         account.close()
 
 
-def _left(keys: ByteColumn, ids: Int64s, starts: Int64s, alive: npt.NDArray[np.bool_]) -> tuple[ByteColumn, Int64s, Int64s]:
+def _left(keys: ByteColumn, ids: Int64s, starts: Int64s, alive: Flags) -> tuple[ByteColumn, Int64s, Int64s]:
     """Without the ordinals that are not alive, and without keys that have no other."""
     if len(ids) == len(keys):
         return keys.take(np.flatnonzero(alive)), ids[alive], np.arange(int(alive.sum()))
@@ -75,17 +100,19 @@ def _left(keys: ByteColumn, ids: Int64s, starts: Int64s, alive: npt.NDArray[np.b
 
 
 class _Renumbering:
-    """Ordinals of the older group in the new one."""
+    """Ordinals of the older group in the new one. Both are in the order of file names, so what is left stays in order."""
 
     def __init__(self, moves: Sequence[Move], total_rows: int) -> None:
         self._total = total_rows
         # Ranges of neighbours that move alike are one; ordinals between them are of files that are gone.
         firsts, shifts, alive = [0], [0], [False]
-        for old, new, rows in sorted(moves):
+        after = 0
+        for old, new, rows in moves:
+            if old < firsts[-1] or new < after or old + rows > total_rows:
+                raise ValueError(f"the rows from {old} on are not moved in order, or are not there")
+            after = new + rows
             if not rows:
                 continue
-            if old < firsts[-1] or old + rows > total_rows:
-                raise ValueError(f"the rows from {old} on are moved twice, or are not there")
             if old == firsts[-1]:
                 firsts, shifts, alive = firsts[:-1], shifts[:-1], alive[:-1]
             if not (alive and alive[-1] and shifts[-1] == new - old):
@@ -93,7 +120,7 @@ class _Renumbering:
             firsts, shifts, alive = [*firsts, old + rows], [*shifts, 0], [*alive, False]
         self._firsts, self._shifts, self._alive = np.array(firsts), np.array(shifts), np.array(alive)
 
-    def apply(self, ids: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    def apply(self, ids: Int64s) -> tuple[Int64s, Flags]:
         """Where these ordinals are now, and which are at all."""
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self._total:
             raise CorruptFile(f"an ordinal of an index payload is not below {self._total}")
@@ -104,10 +131,11 @@ class _Renumbering:
 class _Account:
     """That every ordinal occurs once: as many as there are, and each at least once. A byte for each."""
 
-    def __init__(self, total_rows: int, null_ids: Int64s) -> None:
+    def __init__(self, total_rows: int, null_rows: BitMap64) -> None:
         self._seen = np.zeros(total_rows, bool)
         self._count = 0
-        self.add(null_ids)
+        for part in posting.parts(null_rows, _PART):
+            self.add(part)
 
     def add(self, ids: Int64s) -> None:
         self._seen[ids] = True

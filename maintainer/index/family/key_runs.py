@@ -10,6 +10,8 @@ each run is held, and a window is about a batch. Runs that do not overlap within
 A window is put in order by one stable sort of int64 words, which are parts in order one behind the other (timsort merges them): the value
 itself where it fits into a word, for texts the eight bytes that follow what all texts of the window begin with. Only texts that share these
 are compared further. Equal keys of several runs become one, whose ordinals ascend whatever the runs had.
+
+A key with very many ordinals may go on in the next batch of a run; it then does so in the merged batches, too.
 """
 
 from __future__ import annotations
