@@ -208,7 +208,7 @@ class _Group:
     def _judge(self, leaf: Leaf, file: DataFileMeta, answer: Any, expected: BitMap64) -> None:
         about = f"column {self.column}, {leaf.op} {', '.join(str(each)[:80] for each in map(repr, leaf.literals))}, {file.file_name}"
         if answer.positions is None:
-            if leaf.op in _ALWAYS_ANSWERED and not self.of_elements or leaf.op in _ARRAY:
+            if (leaf.op in _ALWAYS_ANSWERED and not self.of_elements) or leaf.op in _ARRAY:
                 raise CorruptTable(f"{about}: the index is not used: {'; '.join(answer.why_unknown)}")
             return
         lost = len(expected - answer.positions)

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from maintainer.data.elements import explode
 from maintainer.errors import CorruptFile, MaintainerError, Unsupported, UsageError
 from maintainer.format import index_meta, key_bytes, posting
 from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, BitmapFile, BitmapWriter
@@ -89,27 +89,7 @@ def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: by
     return MultivalueReader(read, size, definition, index_meta, total_rows)
 
 
-class Pairs(NamedTuple):
-    """Elements that are not null, and the ordinal of each one's row; ordinals do not descend."""
-
-    values: pa.Array
-    ids: Int64s
-
-
-def explode(arrays: pa.Array, first: int) -> Pairs:
-    """The elements of consecutive rows, the first of which has this ordinal; null arrays have none."""
-    lengths = pc.fill_null(pc.list_value_length(arrays), 0).to_numpy(zero_copy_only=False)
-    elements = arrays.flatten()  # knows offsets and nulls of every kind of list
-    ids = np.repeat(np.arange(first, first + len(arrays)), lengths)
-    if len(ids) != len(elements):
-        raise MaintainerError(f"{len(arrays)} arrays have {len(elements)} elements instead of {len(ids)}")
-    if elements.null_count:
-        ids = ids[np.asarray(elements.is_valid())]
-        elements = elements.drop_null()
-    return Pairs(elements, ids)
-
-
-def _pairs(rows: Iterable[Rows], total_rows: int) -> Iterator[Pairs]:
+def _pairs(rows: Iterable[Rows], total_rows: int) -> Iterator[tuple[pa.Array, Int64s]]:
     after = 0
     for first, arrays in rows:
         if first != after:
@@ -122,10 +102,10 @@ def _pairs(rows: Iterable[Rows], total_rows: int) -> Iterator[Pairs]:
         raise MaintainerError("an index payload needs at least one row")
 
 
-def _in_order(pairs: Sequence[Pairs], element: DataType) -> Iterator[KeyBatch]:
-    ids = np.concatenate([each.ids for each in pairs]) if pairs else _NO_IDS
+def _in_order(pairs: Sequence[tuple[pa.Array, Int64s]], element: DataType) -> Iterator[KeyBatch]:
+    ids = np.concatenate([rows for _, rows in pairs]) if pairs else _NO_IDS
     if len(ids):
-        for batch in OrderedColumn((each.values for each in pairs), element, len(ids)).batches():
+        for batch in OrderedColumn((elements for elements, _ in pairs), element, len(ids)).batches():
             yield KeyBatch(batch.keys, ids[batch.ids], batch.starts)
 
 
