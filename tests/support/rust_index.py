@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class RustTable:
         given = {"row-tracking.enabled": "true", "data-evolution.enabled": "true", "global-index.enabled": "true", **(options or {})}
         with_options = ", ".join(f"'{key}'='{value}'" for key, value in given.items())
         self.sql.sql(f"CREATE TABLE t (id INT, c {column_type}) WITH ({with_options})")
+        self.sql.sql("SET datafusion.execution.target_partitions = 1")  # rows stay in order
         self.sql.register_batch("src", pa.record_batch({"id": pa.array(range(len(values)), pa.int32()), "c": values}))
         self.sql.sql("INSERT INTO t (id, c) SELECT id, c FROM src")
 
@@ -49,10 +50,8 @@ class RustTable:
         self.sql.sql(
             f"CALL sys.create_global_index(table => 'default.t', index_column => 'c', index_type => '{index_type}', options => '{text}')"
         )
-        latest = (self.path / "snapshot" / "LATEST").read_text()
-        snapshot = json.loads((self.path / "snapshot" / f"snapshot-{latest}").read_text())
         found = []
-        for entry in index_manifest.decode((self.path / "manifest" / snapshot["indexManifest"]).read_bytes()):
+        for entry in index_manifest.decode(self._index_manifest().read_bytes()):
             file = entry.file
             if file.index_type == index_type and file.global_index is not None:
                 path = self.path / "index" / file.file_name
@@ -61,8 +60,30 @@ class RustTable:
                 found.append(RustPayload(path, path.read_bytes(), meta.index_meta, meta.row_range_start, file.row_count))
         return sorted(found, key=lambda payload: payload.first)
 
+    def replace(self, payload: RustPayload, data: bytes, index_meta: bytes) -> None:
+        """Put another payload in the place of one of its own."""
+        payload.path.write_bytes(data)
+        manifest = self._index_manifest()
+        entries = []
+        for entry in index_manifest.decode(manifest.read_bytes()):
+            file = entry.file
+            if file.file_name == payload.path.name:
+                assert file.global_index is not None
+                file = replace(file, file_size=len(data), global_index=replace(file.global_index, index_meta=index_meta))
+            entries.append(replace(entry, file=file))
+        manifest.write_bytes(index_manifest.encode(entries))
+
+    def drop_index(self, index_type: str) -> None:
+        """Forget an index."""
+        self.sql.sql(f"CALL sys.drop_global_index(table => 'default.t', index_column => 'c', index_type => '{index_type}')")
+
     def ids(self, condition: str) -> list[int]:
         """The ids of the rows that satisfy a condition."""
         peers.asked["pypaimon_rust"] += 1
         found: list[Any] = [batch.column(0).to_pylist() for batch in self.sql.sql(f"SELECT id FROM t WHERE {condition}")]
         return sorted(value for column in found for value in column)
+
+    def _index_manifest(self) -> Path:
+        latest = (self.path / "snapshot" / "LATEST").read_text()
+        snapshot = json.loads((self.path / "snapshot" / f"snapshot-{latest}").read_text())
+        return self.path / "manifest" / snapshot["indexManifest"]
