@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from maintainer.format.btree import Block, BTreeFile, Ids, id_lists
+from maintainer.format.btree import Ids
+from maintainer.format.btree_file import Block, BTreeFile, id_lists
 from maintainer.format.byte_column import ByteColumn
 
-READ_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 20
 """Arrays of what is taken apart at once should stay in the processor's cache."""
 _PADDING = 8
@@ -29,7 +29,7 @@ Positions = npt.NDArray[np.int64]
 
 def read_entries(file: BTreeFile) -> Iterator[tuple[ByteColumn, Ids, Positions]]:
     """Keys in file order, the row ids of all of them, and where those of each key start."""
-    return map(entries, file.chunks(READ_BYTES, CHUNK_BYTES))
+    return map(entries, file.chunks(CHUNK_BYTES))
 
 
 def entries(blocks: Sequence[Block]) -> tuple[ByteColumn, Ids, Positions]:

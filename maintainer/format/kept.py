@@ -93,6 +93,11 @@ class Kept:
     payload: Hashable
     most: int | None = None
 
+    @property
+    def share(self) -> int:
+        """Bytes that one question should keep at most, so that others find what they kept."""
+        return (self.cache.limit if self.most is None else min(self.most, self.cache.limit)) // 4
+
     def limited(self, most: int) -> Kept:
         """The same, where what is put in makes way for earlier things of the payload when there would be more than `most` bytes of them."""
         return Kept(self.cache, self.payload, most)

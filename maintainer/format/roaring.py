@@ -42,6 +42,11 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
+def held(size: int) -> int:
+    """About how many bytes a bitmap holds in memory that has `size` bytes when it is written: the same, and some for each container."""
+    return 2 * size + 256
+
+
 def check_portable(data: bytes | memoryview, offset: int = 0) -> int:
     """Walks the 32-bit bitmap that starts at `offset` and returns where it ends."""
     try:

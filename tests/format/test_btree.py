@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from maintainer.errors import CorruptFile
-from maintainer.format.btree import FOOTER, Block, BTreeFile, BTreeWriter
+from maintainer.format.btree import FOOTER, BTreeWriter
+from maintainer.format.btree_file import Block, BTreeFile
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.stored_block import PayloadBytes
 from tests.support.builders import type_

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from maintainer.errors import CorruptFile
-from maintainer.format.btree import Block
 from maintainer.format.btree_entries import entries
+from maintainer.format.btree_file import Block
 from tests.support.campaign import share
 from tests.support.sorted_index import varint
 

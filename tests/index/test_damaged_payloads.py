@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from maintainer.errors import CorruptFile
 from maintainer.format.bitmap_index import BitmapFile
-from maintainer.format.btree import BTreeFile
+from maintainer.format.btree_file import BTreeFile
 from maintainer.format.stored_block import PayloadBytes
 from maintainer.model.predicate import Leaf, Op
 from tests.support.sorted_index import ask, build, content, definition, open_payload, reading, reference_bitmap, reference_btree
@@ -166,8 +166,11 @@ def blocks_of(family: str, data: bytes) -> list[tuple[int, int]]:
     """Offset and size of all stored blocks, the index block last."""
     source = PayloadBytes(reading(data), len(data))
     index = PAYLOADS[(family, "STRING", "plain")][0]
-    file: Any = BTreeFile(source, index.data_type) if family == "btree" else BitmapFile(source, index.data_type)
-    return [*((offset, size) for _, offset, size in file._blocks), file._index_handle]
+    if family == "btree":
+        btree = BTreeFile(source, index.data_type)
+        return [*zip(btree.index.offsets.tolist(), btree.index.sizes.tolist(), strict=True), btree._index_handle]
+    bitmap = BitmapFile(source, index.data_type)
+    return [*((offset, size) for _, offset, size in bitmap.blocks), bitmap._index_handle]
 
 
 @pytest.mark.parametrize("family", ["btree", "bitmap"])

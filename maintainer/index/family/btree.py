@@ -12,8 +12,9 @@ from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile
 from maintainer.format import index_meta, posting
-from maintainer.format.btree import DEFAULT_BLOCK_SIZE, WRITE_VERSION, BTreeFile, BTreeWriter, Ids
+from maintainer.format.btree import DEFAULT_BLOCK_SIZE, WRITE_VERSION, BTreeWriter, Ids
 from maintainer.format.btree_entries import read_entries
+from maintainer.format.btree_file import BTreeFile
 from maintainer.format.key_bytes import Comparable
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
@@ -81,14 +82,14 @@ class BTreeReader(SortedReader):
     def _file(self) -> BTreeFile:
         file = BTreeFile(PayloadBytes(self._read, self._size), self._type)
         meta = self._meta
-        if meta is not None and (file.last_key != meta.last_key or file.has_null_rows != meta.has_nulls):
+        if meta is not None and (file.index.last_key != meta.last_key or file.has_null_rows != meta.has_nulls):
             raise CorruptFile("a BTree payload does not hold what its metadata says")
         return file
 
     def older(self) -> Older | None:
         """The payload as a new one may be built from it; None when it is not as we write it, or a key has more rows than should be held."""
         file = self._file
-        if self._meta is None or file.version != WRITE_VERSION or file.largest_block > MOST_CARRIED_BLOCK:
+        if self._meta is None or file.version != WRITE_VERSION or file.index.largest > MOST_CARRIED_BLOCK:
             return None
         return Older(read_entries(file), file.null_rows, self._meta, self._total, self._type)
 
@@ -96,7 +97,7 @@ class BTreeReader(SortedReader):
         return self._file.null_rows
 
     def _lookup(self, keys: Iterable[bytes]) -> BitMap64:
-        return _union(self._file.lookup(key) for key in keys)
+        return _union(self._file.lookups(keys))
 
     def _between(self, low: Comparable | None, low_inclusive: bool, high: Comparable | None, high_inclusive: bool) -> BitMap64:
         return _union(self._file.between(low, low_inclusive, high, high_inclusive))
