@@ -16,7 +16,12 @@ payloads that the group was to replace (decision 8):
 | superseded, but some of its files are there      | goes                            | stays                        |
 | of no file that is there; one of two for a level | goes                            | goes                         |
 
-A superseded payload that stays is of use to readers with the relaxed rule, and to the next build, which need not read the files that it has.
+A superseded payload that stays is of use to readers with the relaxed rule, and to the next build, which need not read the files that it has:
+
+    files that an older payload of the bucket has ─▶ its entries, in new ordinals ──┐
+    other files of the level                      ─▶ their column                 ──┴─▶ the payload that all files would give, byte for byte
+
+Which payload that is `maintainer.index.moves` says. When anything goes wrong with a build that uses one, all files are read.
 """
 
 from __future__ import annotations
@@ -24,7 +29,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
 
 from maintainer.data.reader import DataFile
 from maintainer.errors import CorruptFile, CorruptTable, SpillError, StorageError
@@ -32,10 +40,13 @@ from maintainer.format.stored_block import Buffer, ReadRange
 from maintainer.index import family, groups
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.groups import GroupPlan
+from maintainer.index.moves import Reuse, reuse
 from maintainer.index.payload import BuiltPayload, Resources, Rows, payload_entry
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, IndexFileMeta
 from maintainer.model.work import IndexFailure, Rebuild
+
+log = structlog.get_logger(__name__)
 
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 16 << 20
@@ -69,6 +80,8 @@ class Site:
     check_store: Callable[[], None]
     """Raises `StorageError` when the store of the table is away."""
     resources: Resources
+    unchanged: Callable[[IndexDefinition, DataFileMeta], bool] | None = None
+    """Whether a file has always been of the type that the column has, so that an older payload may speak for it; None: all files are read."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +131,8 @@ def rebuild_groups(
         if waits(Rebuild(definition.column, plan.level)):
             removed += _of_no_use(state, definition, plan, relaxed=True)
             continue
-        built = _attempt(definition, plan, [files[name] for name, _ in plan.sources], site)
+        older = None if site.unchanged is None else reuse(state, definition, plan.sources, partial(site.unchanged, definition))
+        built = _attempt(definition, plan, [files[name] for name, _ in plan.sources], site, older)
         if isinstance(built, IndexFailure):
             failures.append(built)
             removed += _of_no_use(state, definition, plan, relaxed=not built.about_values)
@@ -128,23 +142,38 @@ def rebuild_groups(
     return GroupChanges(tuple(added), tuple(_distinct(removed)), tuple(failures))
 
 
-def build_group(definition: IndexDefinition, plan: GroupPlan, files: Sequence[DataFileMeta], site: Site) -> IndexFileMeta:
+def build_group(
+    definition: IndexDefinition, plan: GroupPlan, files: Sequence[DataFileMeta], site: Site, older: Reuse | None = None
+) -> IndexFileMeta:
     """One payload over `files`, the sources of the plan in their order; raises whatever goes wrong, and then there is no file."""
     total = sum(rows for _, rows in plan.sources)
     payload_entry(definition, plan.level, plan.sources, BuiltPayload(0, 0, b""), "")  # may fail, and then nothing must have been written
+    carried = None if older is None else _carried(definition, older, site)
+    rows = _rows(definition, files, site, older.files if older is not None and carried is not None else frozenset())
     with site.create() as file:
 
         def write(data: Buffer) -> None:
             site.count(0)  # a sort may go on for long when all is read
             file.write(data)
 
-        built = family.family(definition.family).build(_rows(definition, files, site), definition, total, write, site.resources)
+        built = family.family(definition.family).build(rows, definition, total, write, site.resources, carried)
         if built.row_count != total:
             raise ValueError(f"the payload covers {built.row_count} rows, the level has {total}")
     return payload_entry(definition, plan.level, plan.sources, built, file.name)
 
 
-def _attempt(definition: IndexDefinition, plan: GroupPlan, files: Sequence[DataFileMeta], site: Site) -> IndexFileMeta | IndexFailure:
+def _carried(definition: IndexDefinition, older: Reuse, site: Site) -> Any:
+    """What the family takes over from an older payload; None when it takes nothing."""
+    payload, index = older.payload, older.payload.global_index
+    assert index is not None
+    found = family.family(definition.family)
+    reader = found.open(site.open_payload(payload), payload.file_size, definition, index.index_meta, older.total_rows)
+    return found.carry(reader, older.moves)
+
+
+def _attempt(
+    definition: IndexDefinition, plan: GroupPlan, files: Sequence[DataFileMeta], site: Site, older: Reuse | None
+) -> IndexFileMeta | IndexFailure:
     """Build a group, or say why it cannot be built. Raises when the store is away, and what `site.count` raises to stop the work, whatever a
     family makes of that."""
     stopped: list[BaseException] = []
@@ -160,10 +189,16 @@ def _attempt(definition: IndexDefinition, plan: GroupPlan, files: Sequence[DataF
     while True:
         attempts -= 1
         try:
-            built = build_group(definition, plan, files, replace(site, count=count))
+            built = build_group(definition, plan, files, replace(site, count=count), older)
         except Exception as error:
             if stopped:
                 raise stopped[0] from None
+            if older is not None and not isinstance(error, SpillError | MemoryError):
+                name = older.payload.file_name
+                log.warning("group.built-anew", column=definition.column, level=plan.level, payload=name, error=_one_line(error))
+                older = None
+                attempts += 1
+                continue
             if isinstance(error, StorageError) and not isinstance(error, SpillError):
                 site.check_store()
                 if attempts:
@@ -180,10 +215,15 @@ def _attempt(definition: IndexDefinition, plan: GroupPlan, files: Sequence[DataF
         return built
 
 
-def _rows(definition: IndexDefinition, files: Sequence[DataFileMeta], site: Site) -> Iterator[Rows]:
-    """The indexed column of all physical rows, file after file. What is read is counted as it goes on, by the share of the rows."""
+def _rows(definition: IndexDefinition, files: Sequence[DataFileMeta], site: Site, known: frozenset[str]) -> Iterator[Rows]:
+    """The indexed column of all physical rows, file after file, but not of files that are known. What is read is counted as it goes on, by the
+    share of the rows."""
     first = 0
     for meta in files:
+        after = first + meta.row_count
+        if meta.file_name in known:
+            first = after
+            continue
         batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * meta.row_count // max(meta.file_size, 1)))
         with site.open_file(meta) as file:
             size = left = file.stored_bytes(definition.column)
@@ -194,6 +234,8 @@ def _rows(definition: IndexDefinition, files: Sequence[DataFileMeta], site: Site
                 left -= share
                 site.count(share)
             site.count(left)
+        if first != after:
+            raise CorruptFile(f"{meta.row_count + first - after} rows instead of the {meta.row_count} of its metadata", path=meta.file_name)
 
 
 def _of_no_use(state: BucketState, definition: IndexDefinition, plan: GroupPlan, relaxed: bool) -> list[IndexFileMeta]:
