@@ -26,11 +26,11 @@ Which payload that is `maintainer.index.moves` says. When anything goes wrong wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -39,6 +39,7 @@ from maintainer.errors import CorruptFile, CorruptTable, SpillError, StorageErro
 from maintainer.format.stored_block import Buffer, ReadRange
 from maintainer.index import family, groups
 from maintainer.index.definition import IndexDefinition
+from maintainer.index.family import CarriedRows
 from maintainer.index.groups import GroupPlan
 from maintainer.index.moves import Reuse, reuse
 from maintainer.index.payload import BuiltPayload, Resources, Rows, payload_entry
@@ -149,7 +150,7 @@ def build_group(
     total = sum(rows for _, rows in plan.sources)
     payload_entry(definition, plan.level, plan.sources, BuiltPayload(0, 0, b""), "")  # may fail, and then nothing must have been written
     carried = None if older is None else _carried(definition, older, site)
-    rows = _rows(definition, files, site, older.files if older is not None and carried is not None else frozenset())
+    rows = _rows(definition, files, site, {} if carried is None else {move.new: move.rows for move in carried.moves})
     with site.create() as file:
 
         def write(data: Buffer) -> None:
@@ -162,7 +163,7 @@ def build_group(
     return payload_entry(definition, plan.level, plan.sources, built, file.name)
 
 
-def _carried(definition: IndexDefinition, older: Reuse, site: Site) -> Any:
+def _carried(definition: IndexDefinition, older: Reuse, site: Site) -> CarriedRows | None:
     """What the family takes over from an older payload; None when it takes nothing."""
     payload, index = older.payload, older.payload.global_index
     assert index is not None
@@ -215,14 +216,13 @@ def _attempt(
         return built
 
 
-def _rows(definition: IndexDefinition, files: Sequence[DataFileMeta], site: Site, known: frozenset[str]) -> Iterator[Rows]:
-    """The indexed column of all physical rows, file after file, but not of files that are known. What is read is counted as it goes on, by the
-    share of the rows."""
+def _rows(definition: IndexDefinition, files: Sequence[DataFileMeta], site: Site, known: Mapping[int, int]) -> Iterator[Rows]:
+    """The indexed column of all physical rows, file after file, but not of files that are known: their first ordinals, and their rows. What is
+    read is counted as it goes on, by the share of the rows."""
     first = 0
     for meta in files:
-        after = first + meta.row_count
-        if meta.file_name in known:
-            first = after
+        if known.get(first) == meta.row_count:
+            first += meta.row_count
             continue
         batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * meta.row_count // max(meta.file_size, 1)))
         with site.open_file(meta) as file:
@@ -234,8 +234,6 @@ def _rows(definition: IndexDefinition, files: Sequence[DataFileMeta], site: Site
                 left -= share
                 site.count(share)
             site.count(left)
-        if first != after:
-            raise CorruptFile(f"{meta.row_count + first - after} rows instead of the {meta.row_count} of its metadata", path=meta.file_name)
 
 
 def _of_no_use(state: BucketState, definition: IndexDefinition, plan: GroupPlan, relaxed: bool) -> list[IndexFileMeta]:
