@@ -27,12 +27,14 @@ from pyroaring import BitMap64
 from maintainer.data.elements import explode
 from maintainer.errors import CorruptFile, MaintainerError, Unsupported, UsageError
 from maintainer.format import index_meta, key_bytes, posting
+from maintainer.format.bitmap_entries import read_entries
 from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, BitmapFile, BitmapWriter
 from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family.bitmap import BATCH_IDS
+from maintainer.index.family.carried import Carried, Older, carried
 from maintainer.index.family.key_runs import KeyBatch
 from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn
 from maintainer.index.options import block_compressor, check_keys, memory_size
@@ -79,9 +81,11 @@ def build(
     return output.built(total_rows, index_meta.encode(IndexMeta(first, last, has_nulls=False)))
 
 
-def carry(reader: FamilyReader, moves: Sequence[Move]) -> Any:
+def carry(reader: FamilyReader, moves: Sequence[Move]) -> Carried | None:
     """See `Family.carry`."""
-    return None
+    assert isinstance(reader, MultivalueReader)
+    older = reader.older()
+    return None if older is None else carried(older, moves)
 
 
 def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> MultivalueReader:  # noqa: A001
@@ -184,6 +188,13 @@ class MultivalueReader:
                 return BitMap64()
         entry = self._file.lookup(key)
         return BitMap64() if entry is None else self._checked(self._file.posting(entry))
+
+    def older(self) -> Older | None:
+        """The payload as a new one may be built from it; None when nothing says which elements it has, or it is not as we write it."""
+        file = self._file
+        if self._meta is None or file.null_rows or file.rows:
+            return None
+        return Older(read_entries(file, self._total), file.null_rows, self._meta, self._total, self._type, one_key=False)
 
     def entries(self) -> Iterator[tuple[bytes, BitMap64]]:
         """Every element with the ordinals of its rows."""
