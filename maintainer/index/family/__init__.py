@@ -34,6 +34,14 @@ _MODULES = {
 }
 
 
+class CarriedRows(Protocol):
+    """What a build need not be told of. More than that is between `carry` and `build` of a family."""
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """The moves whose rows it has, all of them of each."""
+
+
 class FamilyReader(Protocol):
     """An open payload. What it reads is checked; `CorruptFile` means that the payload must not be used."""
 
@@ -75,8 +83,8 @@ class Family(Rules, Protocol):
         `rows` ascend; together with what is `carried` they are all rows of the group, each once, else `MaintainerError`.
         """
 
-    def carry(self, reader: FamilyReader, moves: Sequence[Move]) -> Any:
-        """What an open payload says of the rows that moved, for `build`; None when it has to be built from all rows.
+    def carry(self, reader: FamilyReader, moves: Sequence[Move]) -> CarriedRows | None:
+        """What an open payload says of the rows that moved, or of some of them, for `build`; None when it has to be built from all rows.
 
         Nothing need be read before `build` does; what is read is checked, and `CorruptFile` then means to build from all rows, too.
         """

@@ -35,11 +35,16 @@ _PART = 1 << 18
 
 @dataclass(frozen=True)
 class Carried:
-    """`rows` rows in ordinals of the new group: a run of keys, and the null rows among them, ascending. Each is to be read once."""
+    """The rows of `moves` in ordinals of the new group: a run of keys, and the null rows among them, ascending. Each is to be read once."""
 
     run: Iterator[KeyBatch]
     null_ids: Iterator[Int64s]
-    rows: int
+    moves: tuple[Move, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(move.rows for move in self.moves)
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ def carried(older: Older, moves: Sequence[Move]) -> Carried:
         raise CorruptFile("the null rows of an index payload are not what its metadata says")
     renumbering = _Renumbering(moves, older.total_rows)
     nulls = (moved[alive] for part in posting.parts(older.null_rows, _PART) for moved, alive in (renumbering.apply(part),))
-    return Carried(_run(older, renumbering), nulls, sum(move.rows for move in moves))
+    return Carried(_run(older, renumbering), nulls, tuple(moves))
 
 
 def _run(older: Older, renumbering: _Renumbering) -> Iterator[KeyBatch]:
