@@ -29,17 +29,20 @@ Sources = Sequence[tuple[str, int]]
 
 @dataclass(frozen=True)
 class Reuse:
-    """An older payload of `total_rows` rows, and which of its rows are to be taken over."""
+    """An older payload of `total_rows` rows, and which of its rows can be taken over: those of `files`, which move so."""
 
     payload: IndexFileMeta
     total_rows: int
+    files: tuple[str, ...]
     moves: tuple[Move, ...]
-    files: frozenset[str]
-    """The sources that need not be read."""
 
     @property
     def rows(self) -> int:
         return sum(move.rows for move in self.moves)
+
+    def files_of(self, moves: Sequence[Move]) -> frozenset[str]:
+        """The files of some of the moves."""
+        return frozenset(name for name, move in zip(self.files, self.moves, strict=True) if move in moves)
 
 
 def reuse(state: BucketState, definition: IndexDefinition, sources: Sources, unchanged: Callable[[DataFileMeta], bool]) -> Reuse | None:
@@ -82,8 +85,6 @@ def _reuse(payload: IndexFileMeta, meta: SourceMeta, sources: Sources) -> Reuse 
     if not usual or meta.files == tuple(sources):
         return None
     first = dict(zip((name for name, _ in sources), SourceMeta(meta.level, tuple(sources)).first_ordinals, strict=True))
-    moves = tuple(
-        Move(old, first[name], rows) for (name, rows), old in zip(meta.files, meta.first_ordinals, strict=True) if name in now
-    )  # fmt: skip
-    found = Reuse(payload, total, moves, frozenset(names & now.keys()))
+    left = [(name, Move(old, first[name], rows)) for (name, rows), old in zip(meta.files, meta.first_ordinals, strict=True) if name in now]
+    found = Reuse(payload, total, tuple(name for name, _ in left), tuple(move for _, move in left))
     return found if found.rows and LEAST_SHARE * found.rows >= total else None

@@ -40,13 +40,14 @@ def test_rows_of_files_that_are_there_move_and_others_are_read() -> None:
     one = found([payload(BEFORE)], [("a", 10), ("bb", 20), ("c", 3), ("d", 30), ("e", 1)])
     assert one is not None
     assert one.moves == (Move(0, 0, 10), Move(15, 30, 3), Move(18, 33, 30))
-    assert (one.total_rows, one.rows, one.files) == (48, 43, {"a", "c", "d"})
+    assert (one.total_rows, one.rows, one.files) == (48, 43, ("a", "c", "d"))
+    assert one.files_of([Move(18, 33, 30), Move(0, 0, 10)]) == {"a", "d"}
 
 
 def test_a_file_may_have_come_from_another_level() -> None:
     one = found([payload(BEFORE, level=4), payload([("e", 2), ("f", 2)], level=5, name="smaller")], [*BEFORE[1:], ("e", 2)])
     assert one is not None
-    assert (one.payload.file_name, one.files) == ("older", {"b", "c", "d"})
+    assert (one.payload.file_name, one.files) == ("older", ("b", "c", "d"))
 
 
 def test_a_payload_of_which_little_is_left_is_not_worth_reading() -> None:
