@@ -38,7 +38,8 @@ KEY_TYPES = [
 PARTITION_TYPES = ["STRING", "INT", "DATE", "BOOLEAN", "BIGINT", "DECIMAL(10, 2)", "DOUBLE", "TIMESTAMP(6)", "TIME(3)"]
 VALUE_TYPES = [
     "INT", "BIGINT", "STRING", "SMALLINT", "DATE", "DECIMAL(10, 2)", "DECIMAL(28, 6)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)",
-    "TIMESTAMP(6) WITH LOCAL TIME ZONE", "TIME(0)", "DOUBLE", "FLOAT", "BOOLEAN", "BYTES", "ARRAY<INT>", "ARRAY<ROW<a INT, b STRING>>",
+    "TIMESTAMP(6) WITH LOCAL TIME ZONE", "TIME(0)", "DOUBLE", "FLOAT", "BOOLEAN", "BYTES", "ARRAY<INT>", "ARRAY<STRING>", "ARRAY<DOUBLE>",
+    "ARRAY<DECIMAL(20, 3)>", "ARRAY<TIMESTAMP(6)>", "ARRAY<DATE>", "ARRAY<BOOLEAN>", "ARRAY<ROW<a INT, b STRING>>",
     "ROW<x INT, y STRING>", "MAP<STRING, INT>", "MULTISET<STRING>",
 ]  # fmt: skip
 INDEXABLE = {*INTEGERS, *FLOATS, *CHARACTERS, *TIMESTAMPS, TypeRoot.DATE, TypeRoot.TIME, TypeRoot.DECIMAL, TypeRoot.BOOLEAN}
@@ -56,7 +57,7 @@ class Operations(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "path"):
             self.check_rows()
-            verified = self.table.verify(deep=False)
+            verified = self.table.verify(deep=True)
             assert verified.ok, verified.problems
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -86,7 +87,9 @@ class Operations(RuleBasedStateMachine):
         indexable = [name for name, data_type in columns.items() if data_type.root in INDEXABLE]
         random.shuffle(indexable)
         btree, bitmap = indexable[: random.randrange(3)], indexable[3 : 3 + random.randrange(3)]
-        options |= {f"pk-{family}.index.columns": ",".join(names) for family, names in (("btree", btree), ("bitmap", bitmap)) if names}
+        arrays = [name for name, data_type in columns.items() if holds_keys(data_type) and random.random() < 0.7]
+        families = {"btree": btree, "bitmap": bitmap, "multivalue": arrays}
+        options |= {f"pk-{family}.index.columns": ",".join(names) for family, names in families.items() if names}
         names = list(columns)
         if random.random() < 0.3:
             random.shuffle(names)
@@ -147,12 +150,12 @@ class Operations(RuleBasedStateMachine):
     def query(self, seed: int) -> None:
         random = Random(seed)
         schema = self.table.schema
-        candidates = [field for field in schema.fields if field.type.root in INDEXABLE]
+        candidates = [field for field in schema.fields if field.type.root in INDEXABLE or holds_keys(field.type)]
         if not candidates:
             return
-        expression, test = condition(random, schema, random.choice(candidates))
+        expression, test = self.condition(random, schema, random.choice(candidates))
         if random.random() < 0.4:
-            other, other_test = condition(random, schema, random.choice(candidates))
+            other, other_test = self.condition(random, schema, random.choice(candidates))
             if random.random() < 0.5:
                 expression, test = expression & other, lambda row, a=test, b=other_test: a(row) and b(row)
             else:
@@ -161,6 +164,14 @@ class Operations(RuleBasedStateMachine):
         for use_index in (True, False):
             found = self.table.scan(where=expression, use_index=use_index).to_arrow()
             assert bag(list(row.values()) for row in json_rows(found, schema.fields)) == expected, (expression, use_index)
+
+    def condition(self, random: Random, schema: TableSchema, field: DataField) -> tuple[Any, Callable[[tuple[Any, ...]], bool]]:
+        if not holds_keys(field.type):
+            return condition(random, schema, field)
+        at = schema.names.index(field.name)
+        arrays = [row[at] for row in self.visible.values() if row[at]] or [[]]
+        elements = [value for value in random.choice(arrays)[:2] if value is not None]
+        return array_condition(random, at, field, [*elements, random_value(random, field.type.element.with_nullable(False))])
 
     @precondition(lambda self: getattr(self, "changes", 0) < 3)
     @rule(seed=st.integers(0, 2**32))
@@ -237,6 +248,31 @@ def condition(random: Random, schema: TableSchema, field: DataField) -> tuple[An
         choices.append((column.startswith(prefix), lambda row: row[at] is not None and row[at].startswith(prefix)))
         choices.append((column.contains(prefix), lambda row: row[at] is not None and prefix in row[at]))
     return random.choice(choices)
+
+
+def holds_keys(data_type: DataType) -> bool:
+    return data_type.root is TypeRoot.ARRAY and data_type.element is not None and data_type.element.root in INDEXABLE
+
+
+def array_condition(random: Random, at: int, field: DataField, elements: list[Any]) -> tuple[Any, Callable[[tuple[Any, ...]], bool]]:
+    """As `condition`, for a column of arrays."""
+    column = maintainer.col(field.name)
+    keys = {order_key(value) for value in elements}
+    literals = [as_literal(value, field.type.element) for value in elements]
+
+    def on_elements(test: Callable[[set[Any]], bool]) -> Callable[[tuple[Any, ...]], bool]:
+        return lambda row: row[at] is not None and test({order_key(value) for value in row[at] if value is not None})
+
+    first = order_key(elements[0])
+    return random.choice(
+        [
+            (column.array_contains(literals[0]), on_elements(lambda found: first in found)),
+            (column.arrays_overlap(literals), on_elements(lambda found: bool(keys & found))),
+            (column.array_contains_all(literals), on_elements(lambda found: keys <= found)),
+            (column.array_contains_all(literals[:-1]), on_elements(lambda found: {order_key(value) for value in elements[:-1]} <= found)),
+            (column.is_null(), lambda row: row[at] is None),
+        ]
+    )
 
 
 def as_literal(value: Any, data_type: DataType) -> Any:

@@ -23,6 +23,7 @@ from tests.support.predicates import ELEMENTS, SCHEMA, VALUES, WORDS, holds, pre
 
 ROUNDS = share("indexes against the model", short=70, long=3_000)
 INDEXABLE = [name for name, (data_type, _) in VALUES.items() if data_type.root in KEY_TYPES]
+POOLS: dict[str, list[Any]] = {"ai": VALUES["i"][1], "as_": WORDS, "ad": VALUES["d"][1]}
 KEY = DataField(100, "id", DataType(TypeRoot.INT, nullable=False))
 
 
@@ -39,8 +40,10 @@ def schema_with(btree: list[str], bitmap: list[str]) -> TableSchema:
         "deletion-vectors.enabled": "true",
         "pk-btree.index.columns": ",".join(btree),
         "pk-bitmap.index.columns": ",".join(bitmap),
+        "pk-multivalue.index.columns": ",".join(ELEMENTS),
         "btree-index.block-size": "64 b",
         "bitmap-index.dictionary-block-size": "64 b",
+        "multivalue-index.dictionary-block-size": "64 b",
         "metadata.stats-mode": "none",  # so that files reach the indexes
     }
     return replace(SCHEMA, fields=(KEY, *SCHEMA.fields), primary_keys=("id",), options=options, highest_field_id=100)
@@ -48,9 +51,8 @@ def schema_with(btree: list[str], bitmap: list[str]) -> TableSchema:
 
 def random_row(source: random.Random, number: int) -> dict[str, Any]:
     row: dict[str, Any] = {name: None if source.random() < 0.15 else source.choice(pool) for name, (_, pool) in VALUES.items()}
-    pools = {"ai": VALUES["i"][1], "as_": WORDS, "ad": VALUES["d"][1]}
     for name in ELEMENTS:
-        row[name] = None if source.random() < 0.2 else [source.choice([None, *pools[name]]) for _ in range(source.randrange(4))]
+        row[name] = None if source.random() < 0.2 else [source.choice([None, *POOLS[name]]) for _ in range(source.randrange(4))]
     return {"id": number, **row}
 
 
@@ -85,7 +87,7 @@ def found(table: Table, predicate: Predicate, **how: Any) -> list[int]:
 
 
 @settings(max_examples=ROUNDS, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(predicates(INDEXABLE))
+@given(predicates([*INDEXABLE, *ELEMENTS]))
 def test_random_predicates_of_indexed_columns(table: Table, predicate: Predicate) -> None:
     expected = sorted(row["id"] for row in table.rows if holds(predicate, row))
     assert found(table, predicate) == expected
@@ -109,6 +111,21 @@ def test_every_value_is_found_through_the_index(table: Table, name: str) -> None
     decisions = [file.decision for file in plan.files if file.reason.startswith("index")]
     assert len(decisions) == 6  # two buckets with three covered files each
     assert set(decisions) <= {INDEXED, PRUNED}
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_every_element_is_found_through_the_index(table: Table, name: str) -> None:
+    pool = POOLS[name]
+    leaves = [Leaf(Op.ARRAY_CONTAINS, name, (value,)) for value in pool]
+    leaves += [Leaf(op, name, (first, second)) for op in (Op.ARRAYS_OVERLAP, Op.ARRAY_CONTAINS_ALL) for first in pool[:2] for second in pool[::3]]
+    for leaf in leaves:
+        expected = sorted(row["id"] for row in table.rows if holds(leaf, row))
+        assert found(table, leaf) == expected
+        decisions = [file.decision for file in Scan(table.built.store, leaf).explain().files if file.reason.startswith("index")]
+        assert len(decisions) == 6  # two buckets with three covered files each
+        assert set(decisions) <= {INDEXED, PRUNED}
+    for leaf in (Leaf(Op.ARRAY_CONTAINS_ALL, name), Leaf(Op.IS_NULL, name), replace(leaves[0], negated=True)):
+        assert not any(file.reason.startswith("index:") for file in Scan(table.built.store, leaf).explain().files)
 
 
 @pytest.mark.parametrize("prefix", ["", "a", "￿", "😀", "é", "\U0010ffff", "\x7f", "¿"])
