@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from maintainer.api import changes
     from maintainer.api.table import Table, create_table, open_table
     from maintainer.data.key_cache import KeyCache
     from maintainer.data.spill import Spill
@@ -52,6 +53,8 @@ _MODULES = {
     ),
 }
 
+_SUBMODULES = {"changes": "maintainer.api.changes"}
+
 __all__ = [
     "CommitConflict",
     "CommitStateUnknown",
@@ -66,6 +69,7 @@ __all__ = [
     "Table",
     "Unsupported",
     "UsageError",
+    "changes",
     "col",
     "create_table",
     "open_table",
@@ -74,9 +78,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when they are first asked for: `maintainer --help` pays for none of them."""
-    if name not in _MODULES:
+    if name in _SUBMODULES:
+        value: Any = import_module(_SUBMODULES[name])
+    elif name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

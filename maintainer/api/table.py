@@ -13,6 +13,7 @@ from maintainer.table.store import TableStore, create_store, open_store
 
 if TYPE_CHECKING:
     from maintainer.api.account import PassReport
+    from maintainer.api.alter import Alteration
     from maintainer.api.create import Definition
     from maintainer.api.maintenance import OnEvent
     from maintainer.data.key_cache import KeyCache
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from maintainer.maintain.execute import Progress
     from maintainer.maintain.reclaim.expire import Expiry
     from maintainer.model.predicate import Predicate
+    from maintainer.model.schema_change import SchemaChange
     from maintainer.read.scan import Scan
     from maintainer.table.state import TableState
     from maintainer.write.writer import Writer
@@ -89,6 +91,18 @@ class Table:
     def schema(self) -> TableSchema:
         """The latest schema, dynamic options included."""
         return self.store.latest_schema()
+
+    def alter(self, *changes: SchemaChange, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> Alteration:  # noqa: A002
+        """Change the schema: options by `set` and `unset`, columns by `maintainer.changes`. All changes together are one schema, or none.
+
+        What a changed index definition means for the table's groups is in the answer; the next pass does it.
+        """
+        from maintainer.api.alter import alter
+        from maintainer.api.changes import set_option, unset_option
+
+        asked: list[SchemaChange] = [unset_option(key) for key in unset]
+        asked += [set_option(key, value) for key, value in (set or {}).items()]
+        return alter(self.store, [*asked, *changes])
 
     def scan(
         self,

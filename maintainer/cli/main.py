@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from maintainer import __version__
-from maintainer.cli import demo, inspection, maintenance, rows, service, upkeep
+from maintainer.cli import demo, inspection, maintenance, rows, schemas, service, upkeep
 
 app = typer.Typer(
     name="maintainer",
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (rows, maintenance, service, inspection, upkeep, demo):
+for commands in (schemas, rows, maintenance, service, inspection, upkeep, demo):
     commands.register(app)
 
 

@@ -1,8 +1,7 @@
-"""Commands about rows: create, write, query."""
+"""Commands about rows: write, query."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,22 +10,8 @@ from maintainer.cli.invocation import Invocation, TableName, command
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "create", without=("branch", "option"))(create)
     command(app, "write")(write)
     command(app, "query")(query)
-
-
-def create(
-    call: Invocation,
-    table: TableName,
-    schema: Annotated[Path, typer.Option(metavar="FILE", help="JSON schema, or a SQL file with CREATE TABLE … WITH (…).")],
-) -> None:
-    """Create a table from a JSON schema or a SQL CREATE TABLE statement."""
-    from maintainer.api.table import create_table
-    from maintainer.model.report import VERSION
-
-    created = create_table(table, schema, warehouse=call.warehouse, storage_options=call.storage_options)
-    call.output.document("created", {"version": VERSION, "table": created.name, "schema_id": created.schema.id})
 
 
 def write(

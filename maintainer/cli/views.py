@@ -313,6 +313,16 @@ def _created(document: Document, console: Console) -> None:
     say(console, f"Created {document['table']} with schema {document['schema_id']}.")
 
 
+def _altered(document: Document, console: Console) -> None:
+    before, now = document["previous_schema_id"], document["schema_id"]
+    _heading(document, console)
+    say(console, f"schema {now}" if before == now else f"schema {before} → {now}")
+    for each in document["indexes"]:
+        say(console, f"index on {each['column']} ({each['family']}), {each['change']}: {each['what']}")
+    for note in document["notes"]:
+        say(console, note, "yellow")
+
+
 def _written(document: Document, console: Console) -> None:
     if document["snapshot"] is None:
         dropped = count(document["rows"], "row")
@@ -403,6 +413,7 @@ VIEWS: Mapping[str, Callable[[Document, Console], None]] = {
     "doctor": _doctor,
     "explain": _explain,
     "created": _created,
+    "altered": _altered,
     "written": _written,
     "committed": _committed,
     "demo": _demo,

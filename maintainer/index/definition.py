@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from maintainer.errors import UsageError
-from maintainer.index.options import ROLLING_KEYS, overlay
+from maintainer.index.options import READ_ONLY, ROLLING_KEYS, overlay
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import CHARACTERS, FLOATS, INTEGERS, TIMESTAMPS, DataType, TypeRoot
 
@@ -82,6 +82,15 @@ def definitions(schema: TableSchema) -> tuple[IndexDefinition, ...]:
             options = resolve(schema.options, family, column.name, index_type)
             found.append(IndexDefinition(column.name, column.id, index_type, family, options, column.type))
     return tuple(found)
+
+
+def build_options(definition: IndexDefinition) -> dict[str, str]:
+    """The options that decide what the bytes of a payload are: the family's own, without those that only readers look at."""
+    family = definition.family
+    own: tuple[str, ...] = (f"{family}-index.", f"{family}.", f"maintain.{family}-")
+    if definition.index_type != family:  # the parameters of what is built are called after it
+        own += (f"{definition.index_type}.", f"fields.{definition.column}.")
+    return {key: value for key, value in definition.options.items() if key.startswith(own) and not key.endswith((*READ_ONLY, ".index.options"))}
 
 
 def resolve(options: Mapping[str, str], family: FamilyName, column: str, index_type: str) -> dict[str, str]:

@@ -92,7 +92,7 @@ def evaluate(state: BucketState, definition: IndexDefinition, relaxed: bool = Fa
     reasons: dict[int, str] = {}
     candidates: dict[int, list[tuple[IndexFileMeta, SourceMeta]]] = {}
     for payload in state.payloads:
-        if not _belongs(payload, definition):
+        if not belongs(payload, definition):
             continue
         meta, why = _check(payload, definition, levels, relaxed)
         if meta is not None and why is None:
@@ -126,7 +126,7 @@ def pick(state: BucketState, definition: IndexDefinition) -> list[GroupPlan]:
     groups = evaluate(state, definition)
     inputs: dict[int, list[IndexFileMeta]] = {}
     for payload, _ in groups.stale:
-        inputs.setdefault(_level_of(payload), []).append(payload)
+        inputs.setdefault(level_of(payload), []).append(payload)
     wanted = {
         level: tuple(files) for level, files in sources(state.files).items() if level not in groups.active and _total(files) > 0
     }  # fmt: skip
@@ -145,7 +145,8 @@ def orphans(state: BucketState, definitions: Iterable[IndexDefinition]) -> list[
     ]
 
 
-def _belongs(payload: IndexFileMeta, definition: IndexDefinition) -> bool:
+def belongs(payload: IndexFileMeta, definition: IndexDefinition) -> bool:
+    """Whether a payload is the definition's: of its type and field."""
     return payload.global_index is not None and (payload.index_type, payload.global_index.index_field_id) == definition.identity
 
 
@@ -156,7 +157,8 @@ def _decode(payload: IndexFileMeta) -> SourceMeta:
     return source_meta.decode(meta.source_meta)
 
 
-def _level_of(payload: IndexFileMeta) -> int:
+def level_of(payload: IndexFileMeta) -> int:
+    """The data level that a payload was built for; 0 when it does not say."""
     try:
         return _decode(payload).level
     except CorruptFile:

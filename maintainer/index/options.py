@@ -25,6 +25,9 @@ ROLLING_KEYS = frozenset({"sorted-index.records-per-range", "sorted-index.record
 PEER_BLOCKS = "maintain.bitmap-peer-blocks"
 """`auto`, or `off` for exactly the bytes that Java writes (see `maintainer.index.family.bitmap`)."""
 
+READ_ONLY = ("fallback-scan-max-size", "read-cache-size", "demand-page-size", "locate-cost-ratio")
+"""Ends of options that readers look at and builds do not."""
+
 _LARGEST_BLOCK = 2**31 - 1
 """What Java keeps the size of a block in."""
 

@@ -27,6 +27,20 @@ _TARGETS = {
 _COLLECTIONS = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW})
 _TEXT = DataType(TypeRoot.VARCHAR, length=1)
 
+_INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+_WIDER: dict[TypeRoot, frozenset[TypeRoot]] = {
+    TypeRoot.VARCHAR: CHARACTERS,
+    TypeRoot.VARBINARY: BINARIES,
+    TypeRoot.DECIMAL: _NUMBERS,
+    TypeRoot.DOUBLE: _NUMBERS,
+    TypeRoot.FLOAT: INTEGERS | {TypeRoot.DECIMAL},
+    **{wider: frozenset(_INTEGERS[:number]) for number, wider in enumerate(_INTEGERS)},
+    TypeRoot.DATE: frozenset({TypeRoot.TIMESTAMP}),
+    TypeRoot.TIME: frozenset({TypeRoot.TIMESTAMP}),
+    **dict.fromkeys(TIMESTAMPS, TIMESTAMPS),
+}
+"""Types to which values go without being asked (Java `DataTypeCasts`, implicit rules)."""
+
 Accepts = Callable[[DataType, DataType], bool]
 
 
@@ -39,6 +53,11 @@ def castable(source: DataType, target: DataType) -> bool:
         parts = (source.element, source.key, *(field.type for field in source.fields))
         return target.root in CHARACTERS and all(part is None or castable(part, _TEXT) for part in parts)
     return target.root in _TARGETS.get(source.root, frozenset())
+
+
+def widens(source: DataType, target: DataType) -> bool:
+    """Whether a change of type needs no explicit cast, by roots alone: `disable-explicit-type-casting` leaves only these."""
+    return source.root is target.root or source.root in _WIDER.get(target.root, frozenset())
 
 
 def without_cast(source: DataType, target: DataType) -> str | None:

@@ -124,6 +124,23 @@ class TableStore:
         """The options of a schema (the latest one), those of this call above them."""
         return TableOptions.of(schema or self.latest_schema(), self.dynamic_options)
 
+    def own_schema(self) -> TableSchema:
+        """The newest schema as its file has it, without the dynamic options."""
+        return self.schema(self.latest_schema().id)
+
+    def publish_schema(self, schema: TableSchema) -> bool:
+        """Write the file of a schema; False when there is one of this id already, which is somebody else's."""
+        single = self.options(schema).single_writer
+        if not single:
+            self.storage.prove_exclusive_create()
+        path, data = self._paths.schema_path(schema.id), schema_json.encode(schema)
+        try:
+            created = self.storage.create_if_absent(path, data, exclusive=not single)
+        except OutcomeUnknown:
+            created = False
+        # An answer that was lost makes our own schema look like somebody else's; one of the same bytes is as good as ours.
+        return created or self.storage.read(path) == data
+
     def _with_options(self, schema: TableSchema) -> TableSchema:
         if not self.dynamic_options:
             return schema
@@ -256,6 +273,10 @@ class TableStore:
     def changelog_directory(self) -> str:
         return self._paths.changelog_directory
 
+    @property
+    def index_failures_path(self) -> str:
+        return self._paths.index_failures_path
+
     def consumers(self) -> list[Entry]:
         """The files `consumer-<id>` of streaming reads that keep snapshots for themselves."""
         entries = self.storage.list(self._paths.consumer_directory)
@@ -327,18 +348,7 @@ def create_store(
     store = TableStore(Storage.open(table_uri(uri, warehouse), storage_options))
     if schema.id != 0:
         raise UsageError(f"the first schema of a table has id 0, not {schema.id}")
-    single = store.options(schema).single_writer
-    if store.schema_ids():
-        raise UsageError(f"{store.uri}: there is a table already")
-    if not single:
-        store.storage.prove_exclusive_create()
-    data = schema_json.encode(schema)
-    try:
-        created = store.storage.create_if_absent(Layout().schema_path(0), data, exclusive=not single)
-    except OutcomeUnknown:
-        created = False
-    # An answer that was lost makes our own schema look like somebody else's; one of the same bytes is as good as ours.
-    if not created and store.storage.read(Layout().schema_path(0)) != data:
+    if store.schema_ids() or not store.publish_schema(schema):
         raise UsageError(f"{store.uri}: there is a table already")
     return store
 

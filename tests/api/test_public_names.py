@@ -12,9 +12,10 @@ from maintainer.api.table import Table
 
 NAMES = {
     "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "KeyCache", "MaintainerError", "MissingFile", "NotATable", "Spill",
-    "StorageError", "Table", "Unsupported", "UsageError", "col", "create_table", "open_table",
+    "StorageError", "Table", "Unsupported", "UsageError", "changes", "col", "create_table", "open_table",
 }  # fmt: skip
 METHODS = {
+    "alter": ["changes", "set", "unset"],
     "scan": ["where", "columns", "order_by", "limit", "snapshot_id", "tag", "as_of", "use_index", "memory", "spill"],
     "coverage": [],
     "writer": [],
@@ -47,7 +48,7 @@ def test_the_package_exports_exactly_these_names() -> None:
     assert set(maintainer.__all__) == NAMES
     assert set(dir(maintainer)) >= NAMES
     for name in NAMES:
-        assert getattr(maintainer, name).__name__ == name
+        assert getattr(maintainer, name).__name__.rpartition(".")[2] == name
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
