@@ -84,3 +84,16 @@ def reduced(leaf: Leaf) -> Leaf:
                 return Leaf(Op.NE, leaf.field, (inner,))
             return Leaf(op, leaf.field, (inner,), negated=leaf.negated)
     return leaf
+
+
+def literal_parts(pattern: str) -> list[str]:
+    """The texts between the wildcards: the first and the last one, which may be empty, are where the text starts and ends; if there is only
+    one, it is the text."""
+    parts = [""]
+    characters = iter(pattern)
+    for character in characters:
+        if character in (ANY, ONE):
+            parts.append("")
+        else:
+            parts[-1] += next(characters, ESCAPE) if character == ESCAPE else character
+    return parts

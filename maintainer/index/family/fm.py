@@ -28,8 +28,9 @@ from maintainer.errors import MaintainerError, UsageError
 from maintainer.format.byte_column import ByteColumn, of_arrow
 from maintainer.format.fm_encode import BYTES_PER_SYMBOL, Coding, PayloadWriter, Text, text_of
 from maintainer.format.fm_layout import MAX_RATE
-from maintainer.format.stored_block import Sink
+from maintainer.format.stored_block import ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
+from maintainer.index.family.fm_reader import FMReader
 from maintainer.index.options import block_compressor, integer, memory_size, number
 from maintainer.index.payload import BuiltPayload, PayloadOutput, Resources, Rows
 from maintainer.model.types import CHARACTERS, DataType
@@ -159,3 +160,8 @@ def _bytes_of(values: pa.Array) -> tuple[ByteColumn, npt.NDArray[np.bool_]]:
     if values.type not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
         values = values.cast(pa.large_binary())
     return of_arrow(values), nulls
+
+
+def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> FMReader:  # noqa: A001
+    """See `Family.open`."""
+    return FMReader(read, size, definition, index_meta, total_rows)
