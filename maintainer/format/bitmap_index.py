@@ -36,7 +36,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile, MaintainerError
-from maintainer.format import byte_column, posting, roaring, varint
+from maintainer.format import byte_column, roaring, varint
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.key_bytes import Comparable, bytes_are_ordered, comparable
 from maintainer.format.stored_block import Compressor, PayloadBytes, Sink, store
@@ -122,8 +122,8 @@ class BitmapWriter:
             self._index.append((key, position, store((raw,), out.extend, self._compress)))
             self._single = None
 
-    def finish(self, null_ids: Ids, row_ids: Ids) -> None:
-        """Write what is left; `row_ids` are the non-null rows. Both ascend."""
+    def finish(self, null_rows: bytes, rows: bytes) -> None:
+        """Write what is left; `rows` is the bitmap of the non-null rows."""
         if self._open is not None:
             self._write_dictionary(*self._open)
             self._open = None
@@ -131,8 +131,7 @@ class BitmapWriter:
         self._write_single(out)
         self._write(out)
         handles: list[int] = []
-        for ids in (null_ids, row_ids):
-            encoded = posting.encode(ids)
+        for encoded in (null_rows, rows):
             handles += (self._position, len(encoded))
             self._write(encoded)
         parts = [varint.encode(len(self._index))]

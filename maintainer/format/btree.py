@@ -29,16 +29,18 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from maintainer.errors import MaintainerError
-from maintainer.format import byte_column, posting, varint
+from maintainer.format import byte_column, varint
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.index_meta import IndexMeta
-from maintainer.format.stored_block import Compressor, Sink, store
+from maintainer.format.row_set import RowSet
+from maintainer.format.stored_block import Buffer, Compressor, Sink, store
 
 MAGIC = 0x50425449
 WRITE_VERSION = 1
@@ -51,6 +53,8 @@ TAIL = 5
 """What every block has after its entries: a number and the aligned byte."""
 ALIGNED, UNALIGNED = b"\x00", b"\x01"
 _MAX_BLOCK = 2**31 - 1
+_PART = 1 << 18
+"""Row ids of a large key that are encoded at once."""
 
 Ids = npt.NDArray[np.int64]
 
@@ -87,17 +91,35 @@ class BTreeWriter:
         # A copy, so that the little that stays does not keep the whole batch in memory.
         self._open = ByteColumn(rest.data.copy(), rest.offsets.copy()) if len(rest) else None
 
-    def finish(self, null_ids: Ids) -> IndexMeta:
-        """Write what is left and return the payload's metadata."""
+    def add_large(self, key: bytes, rows: RowSet) -> None:
+        """A key that follows, with so many rows that its entry is not held as a whole where it fills its block."""
+        count = len(rows)
+        value_size = len(varint.encode(count)) + varint.total_length(count, rows.below)
+        head = b"".join((varint.encode(len(key)), key, varint.encode(value_size), varint.encode(count)))
+        size = len(varint.encode(len(key))) + len(key) + len(varint.encode(value_size)) + value_size
+        before = ByteColumn.of_rows(()) if self._open is None else self._open
+        aligned = bool((before.lengths == size).all())
+        if len(before.data) + size + TAIL + (0 if aligned else 4 * (len(before) + 1)) <= self._block_size:
+            ids = np.concatenate(list(rows.parts(_PART)))
+            self.add(ByteColumn.of_rows((key,)), ids, np.zeros(1, np.int64))
+            return
+        self._first_key = key if self._first_key is None else self._first_key
+        self._last_key = key
+        self._open = None
+        tail = _tail(np.append(before.lengths, size))
+        ids_as_bytes = (ByteColumn.varints(part).data.data for part in rows.parts(_PART))
+        self._store_block(chain((before.data.data, head), ids_as_bytes, (tail,)), key)
+
+    def finish(self, null_rows: bytes) -> IndexMeta:
+        """Write what is left and return the payload's metadata; `null_rows` is a bitmap, or nothing when there are none."""
         if self._open is not None and self._last_key is not None:
             self._write_block(self._open, self._last_key)
             self._open = None
         null_offset = null_size = 0
-        if len(null_ids):
-            encoded = posting.encode(null_ids)
-            null_offset, null_size = self._position, len(encoded)
-            self._write(encoded)
-            self._write(CRC.pack(zlib.crc32(encoded)))
+        if null_rows:
+            null_offset, null_size = self._position, len(null_rows)
+            self._write(null_rows)
+            self._write(CRC.pack(zlib.crc32(null_rows)))
         rows = [
             b"".join((varint.encode(len(key)), key, varint.encode(len(handle)), handle))
             for key, offset, size in self._index
@@ -106,15 +128,18 @@ class BTreeWriter:
         index_offset = self._position
         index_size = store(_block(ByteColumn.of_rows(rows)), self._write, self._compress)
         self._write(FOOTER.pack(0, 0, 0, index_offset, index_size, null_offset, null_size, WRITE_VERSION, MAGIC))
-        return IndexMeta(self._first_key, self._last_key, len(null_ids) > 0)
+        return IndexMeta(self._first_key, self._last_key, len(null_rows) > 0)
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         self._sink(data)
         self._position += len(data)
 
     def _write_block(self, entries: ByteColumn, last_key: bytes) -> None:
+        self._store_block(_block(entries), last_key)
+
+    def _store_block(self, pieces: Iterable[Buffer], last_key: bytes) -> None:
         offset = self._position
-        self._index.append((last_key, offset, store(_block(entries), self._write, self._compress)))
+        self._index.append((last_key, offset, store(pieces, self._write, self._compress)))
 
 
 def _entries(keys: ByteColumn, ids: Ids, starts: npt.NDArray[np.int64]) -> ByteColumn:
@@ -131,9 +156,7 @@ def _entries(keys: ByteColumn, ids: Ids, starts: npt.NDArray[np.int64]) -> ByteC
         matrix[:, width + 2] = 1
         varint.fill(matrix[:, width + 3 :], ids, sizes)
         return ByteColumn.of_matrix(matrix, sizes + np.uint8(width + 3))
-    matrix = np.empty((len(ids), int(sizes.max(initial=1))), np.uint8)
-    varint.fill(matrix, ids, sizes)
-    id_bytes = ByteColumn.of_matrix(matrix, sizes)
+    id_bytes = ByteColumn.varints(ids)
     id_offsets = np.append(id_bytes.offsets[starts], len(id_bytes.data))
     value_sizes = varint.lengths(counts) + np.diff(id_offsets)
     if int(value_sizes.max()) > _MAX_BLOCK:
@@ -169,12 +192,15 @@ def _cuts(entries: ByteColumn, block_size: int) -> Iterator[tuple[int, int]]:
 
 def _block(entries: ByteColumn) -> tuple[memoryview, bytes]:
     """Entries and tail of a raw block."""
-    count = len(entries)
-    sizes = entries.lengths
-    if len(entries.data) + 4 * count + TAIL > _MAX_BLOCK:
-        raise MaintainerError("a block of a BTree payload would be larger than 2 GiB")
+    return entries.data.data, _tail(entries.lengths)
+
+
+def _tail(sizes: npt.NDArray[np.int64]) -> bytes:
+    """What follows entries of these sizes in a raw block."""
+    count = len(sizes)
+    ends = np.cumsum(sizes)
+    if count and int(ends[-1]) + 4 * count + TAIL > _MAX_BLOCK:
+        raise MaintainerError("a block of a BTree payload would be larger than 2 GiB: too many rows have the same key")
     if count and bool((sizes == sizes[0]).all()):
-        tail = INT.pack(int(sizes[0])) + ALIGNED
-    else:
-        tail = entries.offsets[:-1].astype("<i4").tobytes() + INT.pack(count) + UNALIGNED
-    return entries.data.data, tail
+        return INT.pack(int(sizes[0])) + ALIGNED
+    return (ends - sizes).astype("<i4").tobytes() + INT.pack(count) + UNALIGNED

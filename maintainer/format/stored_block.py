@@ -97,7 +97,7 @@ def compressor(name: str, level: int = 1) -> Compressor | None:
     raise Unsupported(f"index blocks cannot be written with compression {name}; use none, zstd or lz4")
 
 
-def store(pieces: Sequence[Buffer], sink: Sink, compress: Compressor | None = None) -> int:
+def store(pieces: Iterable[Buffer], sink: Sink, compress: Compressor | None = None) -> int:
     """Write the block that the pieces form, with its trailer, and return the size of its body."""
     number = NONE
     if compress is not None:

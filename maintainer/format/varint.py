@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -47,6 +49,11 @@ def lengths(values: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
             break
         sizes += values >= threshold
     return sizes
+
+
+def total_length(count: int, below: Callable[[int], int]) -> int:
+    """How many bytes `count` numbers take, so many of which are `below` a bound."""
+    return count + sum(count - below(threshold) for threshold in _THRESHOLDS)
 
 
 def fill(matrix: npt.NDArray[np.uint8], values: npt.NDArray[np.integer], sizes: npt.NDArray[np.uint8]) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from maintainer.errors import CorruptFile
 from maintainer.format import posting
-from maintainer.format.bitmap_index import BitmapFile, BitmapWriter
+from maintainer.format.bitmap_file import BitmapFile
+from maintainer.format.bitmap_index import BitmapWriter
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.stored_block import PayloadBytes, compressor
 from maintainer.model.types import DataType
@@ -45,7 +46,7 @@ def test_blocks_are_cut_alike_however_keys_come(block_size: int, compression: st
             ids = np.array([i for _, own in some for i in own], np.int64)
             starts = np.cumsum([0, *(len(own) for _, own in some)])[:-1].astype(np.int64)
             writer.add(ByteColumn.of_rows([k for k, _ in some]), posting.encode_groups(ids, starts))
-        writer.finish(np.array([5000, 5001]), np.array(sorted(i for _, own in rows for i in own)))
+        writer.finish(*(posting.encode(np.array(ids)) for ids in ([5000, 5001], sorted(i for _, own in rows for i in own))))
         assert b"".join(parts) == expected
 
 

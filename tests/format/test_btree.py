@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from maintainer.errors import CorruptFile
+from maintainer.format import posting
 from maintainer.format.btree import FOOTER, BTreeWriter
 from maintainer.format.btree_file import Block, BTreeFile
 from maintainer.format.byte_column import ByteColumn
@@ -117,7 +118,7 @@ def test_blocks_are_cut_alike_however_keys_come() -> None:
                 ids = np.array([i for _, found in some for i in found], np.int64)
                 starts = np.cumsum([0, *(len(found) for _, found in some)])[:-1].astype(np.int64)
                 writer.add(ByteColumn.of_rows([key for key, _ in some]), ids, starts)
-            writer.finish(np.array([5, 9]))
+            writer.finish(posting.encode(np.array([5, 9])))
             assert b"".join(parts) == expected
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from maintainer.errors import MaintainerError, Unsupported
 from maintainer.format import index_meta
 from maintainer.index import family
-from maintainer.index.family import bitmap, ordering
+from maintainer.index.family import bitmap, column_sort, ordering
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.types import BINARIES, DataType
 from tests.support.builders import type_
@@ -175,9 +175,11 @@ def test_texts_that_repeat_in_some_chunks_leave_no_trace(name: str, seed: int) -
 
 def test_a_long_text_that_repeats_is_held_once() -> None:
     chunk = pa.array([f"{'x' * 1000}{row % 3}" for row in range(10_000)])
-    ordered = ordering.OrderedColumn((chunk for _ in range(5)), type_("STRING"), 50_000)
-    assert ordered.distinct == 3
-    assert ordered._entries.nbytes < 20_000
+    column = column_sort.Column(type_("STRING"))
+    for start in range(0, 50_000, 10_000):
+        column.add(column_sort.Pairs(chunk, range(start, start + 10_000)))
+    assert column.memory < 50_000 * 60
+    assert column_sort.SortedColumn(column).distinct == 3
 
 
 @pytest.mark.parametrize("name", ["btree", "bitmap"])

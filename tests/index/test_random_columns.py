@@ -12,7 +12,7 @@ import pytest
 
 from maintainer.data.values import to_arrow_array
 from maintainer.format import key_bytes
-from maintainer.index.family import bitmap, ordering
+from maintainer.index.family import bitmap, column_sort, ordering
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.types import CHARACTERS, FLOATS, DataType, TypeRoot
 from maintainer.model.values import order_key
@@ -169,8 +169,8 @@ def test_random_columns(kind: str, part: int, monkeypatch: pytest.MonkeyPatch) -
         chance = random.Random(seed)
         monkeypatch.setattr(ordering, "BATCH_ROWS", chance.choice([1, 2, 7, 1 << 18]))
         monkeypatch.setattr(ordering, "BATCH_KEY_BYTES", chance.choice([1, 40, 32 << 20]))
-        monkeypatch.setattr(ordering, "_SAMPLE", chance.choice([1, 5, 2048]))
-        monkeypatch.setattr(ordering, "_REPEATS", chance.choice([1, 2, 4]))
+        monkeypatch.setattr(column_sort, "_SAMPLE", chance.choice([1, 5, 2048]))
+        monkeypatch.setattr(column_sort, "_REPEATS", chance.choice([1, 2, 4]))
         monkeypatch.setattr(bitmap, "BATCH_IDS", chance.choice([1, 3, 1 << 20]))
         name = chance.choice(list(EDGES))
         block_size = chance.choice([1, 5, 20, 100, 65536])

@@ -8,7 +8,8 @@ bytes are Java's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,18 @@ from pyroaring import BitMap64
 from maintainer.errors import CorruptFile
 from maintainer.format import index_meta, key_bytes, posting
 from maintainer.format.bitmap_entries import read_entries
-from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, ONE_ENTRY, BitmapFile, BitmapWriter, DictionaryEntry
+from maintainer.format.bitmap_file import BitmapFile, Dictionary
+from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, ONE_ENTRY, BitmapWriter
 from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable
+from maintainer.format.row_set import RowSet
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family.carried import Carried, Older, carried
-from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn, consecutive
-from maintainer.index.family.sorted import SortedReader, after_prefix, text_test
+from maintainer.index.family.key_runs import KeyBatch
+from maintainer.index.family.ordering import DEFAULT_RESOURCES, LargeKey, Values, each_row_once, in_key_order
+from maintainer.index.family.postings import Entries, FirstEntries, posted
+from maintainer.index.family.sorted import SortedReader, after_prefix
 from maintainer.index.options import block_compressor, check_keys, memory_size, peer_blocks
 from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
 from maintainer.model.like import check_pattern, regular_expression
@@ -59,19 +64,32 @@ def build(
     carried: Any = None,
 ) -> BuiltPayload:
     """See `Family.build`."""
-    block_size = memory_size(definition.options, f"{PREFIX}dictionary-block-size", DEFAULT_BLOCK_SIZE)
-    ordered = OrderedColumn(consecutive(rows), definition.data_type, total_rows)
-    if peer_blocks(definition.options) and _orders_differ(ordered, definition):
-        block_size = ONE_ENTRY
+    values = Values(rows, definition.data_type, total_rows, carried)
+    with in_key_order(values, definition.data_type, resources, values.carried) as keys:
+        return build_keys(keys, values.null_rows, definition, total_rows, sink, resources)
+
+
+def build_keys(
+    keys: Iterable[KeyBatch | LargeKey], null_rows: RowSet, definition: IndexDefinition, total_rows: int, sink: Sink, resources: Resources
+) -> BuiltPayload:
+    """See `SortedFamily.build_keys`."""
     output = PayloadOutput(sink)
-    writer = BitmapWriter(output.write, block_size, block_compressor(definition.options, PREFIX))
+    block_size = memory_size(definition.options, f"{PREFIX}dictionary-block-size", DEFAULT_BLOCK_SIZE)
     first = last = None
-    for batch in ordered.batches():
-        writer.add(batch.keys, posting.encode_groups(batch.ids, batch.starts))
-        first = batch.keys[0] if first is None else first
-        last = batch.keys[-1]
-    writer.finish(ordered.null_ids, ordered.row_ids)
-    return output.built(total_rows, index_meta.encode(IndexMeta(first, last, len(ordered.null_ids) > 0)))
+    with ExitStack() as stack:
+        entries: Iterator[Entries] = map(posted, each_row_once(keys, null_rows, total_rows))
+        if peer_blocks(definition.options) and not key_bytes.bytes_are_ordered(definition.data_type):
+            ahead = stack.enter_context(FirstEntries(entries, MAX_PEER_KEYS, resources))
+            entries = iter(ahead)
+            if ahead.are_all and not ahead.in_byte_order:
+                block_size = ONE_ENTRY
+        writer = BitmapWriter(output.write, block_size, block_compressor(definition.options, PREFIX))
+        for batch, postings in entries:
+            writer.add(batch, postings)
+            first = batch[0] if first is None else first
+            last = batch[-1]
+    writer.finish(null_rows.encode(), null_rows.complement(total_rows).encode())
+    return output.built(total_rows, index_meta.encode(IndexMeta(first, last, bool(null_rows))))
 
 
 def carry(reader: FamilyReader, moves: Sequence[Move]) -> Carried | None:
@@ -84,14 +102,6 @@ def carry(reader: FamilyReader, moves: Sequence[Move]) -> Carried | None:
 def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> BitmapReader:  # noqa: A001
     """See `Family.open`."""
     return BitmapReader(read, size, definition, index_meta, total_rows)
-
-
-def _orders_differ(ordered: OrderedColumn, definition: IndexDefinition) -> bool:
-    """Whether the keys' bytes are in another order than their values, for few enough keys to do something about it."""
-    if key_bytes.bytes_are_ordered(definition.data_type) or not 1 < ordered.distinct <= MAX_PEER_KEYS:
-        return False
-    keys = ordered.keys().to_arrow()
-    return not pc.all(pc.less(keys[:-1], keys[1:])).as_py()
 
 
 class BitmapReader(SortedReader):
@@ -120,7 +130,10 @@ class BitmapReader(SortedReader):
         return file.null_rows
 
     def _lookup(self, keys: Iterable[bytes]) -> BitMap64:
-        return self._union(entry for key in keys if (entry := self._file.lookup(key)) is not None)
+        result = BitMap64()
+        for rows in self._file.bitmaps(keys):
+            result |= rows
+        return self._with_value_only(result)
 
     def _between(self, low: Comparable | None, low_inclusive: bool, high: Comparable | None, high_inclusive: bool) -> BitMap64:
         def inside(key: bytes) -> bool:
@@ -129,25 +142,24 @@ class BitmapReader(SortedReader):
                 return False
             return high is None or value < high or (value == high and high_inclusive)
 
-        return self._union(entry for entry in self._file.entries(low, high) if inside(entry.key))
+        return self._select(lambda found: np.fromiter((inside(entry.key) for entry in found), bool, len(found)), low, high)
 
     def _starting_with(self, prefix: bytes) -> BitMap64:
-        return self._union(entry for entry in self._file.entries(prefix, after_prefix(prefix)) if entry.key.startswith(prefix))
+        return self._select(lambda found: _flags(pc.starts_with(found.keys.to_arrow(), prefix)), prefix, after_prefix(prefix))
 
     def _matching(self, leaf: Leaf) -> BitMap64 | None:
-        entries = list(self._file.entries())
-        test = text_test(leaf)
-        if test is not None:
-            return self._union(entry for entry in entries if test(entry.key))
-        if leaf.op is not Op.LIKE:
-            return None
-        check_pattern(leaf.literal)
-        try:  # as text: RE2 takes bytes for Latin-1
-            keys = pa.array([entry.key for entry in entries], pa.large_binary()).cast(pa.large_string())
-        except pa.ArrowInvalid as error:
-            raise CorruptFile(f"a key of {self._type} is not UTF-8") from error
-        matched = pc.match_substring_regex(keys, regular_expression(leaf.literal)).to_pylist()
-        return self._union(entry for entry, hit in zip(entries, matched, strict=True) if hit)
+        test = _text_test(leaf)
+        return None if test is None else self._select(lambda found: _flags(test(found.keys.to_arrow())))
+
+    def _select(
+        self, choose: Callable[[Dictionary], npt.NDArray[np.bool_]], low: Comparable | None = None, high: Comparable | None = None
+    ) -> BitMap64:
+        return self._with_value_only(self._file.select(self._total, choose, low, high))
+
+    def _with_value_only(self, found: BitMap64) -> BitMap64:
+        if found and self._file.rows_are_at_hand and not found <= self._file.rows:
+            raise CorruptFile("a posting of a bitmap payload holds rows without a value")
+        return found
 
     def entries(self) -> Iterator[tuple[bytes, BitMap64]]:
         """Every key with its ordinals."""
@@ -194,10 +206,30 @@ class BitmapReader(SortedReader):
                 problems.add("the payload does not hold what its metadata says")
         return sorted(problems)
 
-    def _union(self, entries: Iterable[DictionaryEntry]) -> BitMap64:
-        result = BitMap64()
-        for entry in entries:
-            result |= self._file.posting(entry)
-        if result and self._file.rows_are_at_hand and not result <= self._file.rows:
-            raise CorruptFile("a posting of a bitmap payload holds rows without a value")
-        return result
+
+def _text_test(leaf: Leaf) -> Callable[[pa.Array], pa.Array] | None:
+    """A test of keys, by bytes; None where keys are no help."""
+    needle = leaf.literal.encode()
+    match leaf.op:
+        case Op.ENDS_WITH:
+            return lambda keys: pc.ends_with(keys, needle)
+        case Op.CONTAINS:
+            return lambda keys: pc.match_substring(keys, needle)
+        case Op.LIKE:
+            check_pattern(leaf.literal)
+            pattern = regular_expression(leaf.literal)
+            return lambda keys: pc.match_substring_regex(_as_text(keys), pattern)
+        case _:
+            return None
+
+
+def _as_text(keys: pa.Array) -> pa.Array:
+    """RE2 takes bytes for Latin-1."""
+    try:
+        return keys.cast(pa.large_string())
+    except pa.ArrowInvalid as error:
+        raise CorruptFile("a key of a text column is not UTF-8") from error
+
+
+def _flags(found: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(found.to_numpy(zero_copy_only=False), bool)

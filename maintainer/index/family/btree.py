@@ -16,10 +16,12 @@ from maintainer.format.btree import DEFAULT_BLOCK_SIZE, WRITE_VERSION, BTreeWrit
 from maintainer.format.btree_entries import read_entries
 from maintainer.format.btree_file import BTreeFile
 from maintainer.format.key_bytes import Comparable
+from maintainer.format.row_set import RowSet
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family.carried import Carried, Older, carried
-from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn, consecutive
+from maintainer.index.family.key_runs import KeyBatch
+from maintainer.index.family.ordering import DEFAULT_RESOURCES, LargeKey, Values, each_row_once, in_key_order
 from maintainer.index.family.sorted import SortedReader, after_prefix
 from maintainer.index.options import block_compressor, check_keys, memory_size
 from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
@@ -50,13 +52,24 @@ def build(
     carried: Any = None,
 ) -> BuiltPayload:
     """See `Family.build`."""
-    block_size = memory_size(definition.options, f"{PREFIX}block-size", DEFAULT_BLOCK_SIZE)
-    ordered = OrderedColumn(consecutive(rows), definition.data_type, total_rows)
+    values = Values(rows, definition.data_type, total_rows, carried)
+    with in_key_order(values, definition.data_type, resources, values.carried) as keys:
+        return build_keys(keys, values.null_rows, definition, total_rows, sink, resources)
+
+
+def build_keys(
+    keys: Iterable[KeyBatch | LargeKey], null_rows: RowSet, definition: IndexDefinition, total_rows: int, sink: Sink, resources: Resources
+) -> BuiltPayload:
+    """See `SortedFamily.build_keys`."""
     output = PayloadOutput(sink)
+    block_size = memory_size(definition.options, f"{PREFIX}block-size", DEFAULT_BLOCK_SIZE)
     writer = BTreeWriter(output.write, block_size, block_compressor(definition.options, PREFIX))
-    for batch in ordered.batches():
-        writer.add(batch.keys, batch.ids, batch.starts)
-    return output.built(total_rows, index_meta.encode(writer.finish(ordered.null_ids)))
+    for batch in each_row_once(keys, null_rows, total_rows):
+        if isinstance(batch, LargeKey):
+            writer.add_large(batch.key, batch.rows)
+        else:
+            writer.add(batch.keys, batch.ids, batch.starts)
+    return output.built(total_rows, index_meta.encode(writer.finish(null_rows.encode() if null_rows else b"")))
 
 
 def carry(reader: FamilyReader, moves: Sequence[Move]) -> Carried | None:

@@ -21,22 +21,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from pyroaring import BitMap64
 
 from maintainer.data.elements import explode
 from maintainer.errors import CorruptFile, MaintainerError, Unsupported, UsageError
 from maintainer.format import index_meta, key_bytes, posting
 from maintainer.format.bitmap_entries import read_entries
-from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, BitmapFile, BitmapWriter
+from maintainer.format.bitmap_file import BitmapFile
+from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, BitmapWriter
 from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable
+from maintainer.format.row_set import RowSet
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family.bitmap import BATCH_IDS
 from maintainer.index.family.carried import Carried, Older, carried
+from maintainer.index.family.column_sort import Pairs
 from maintainer.index.family.key_runs import KeyBatch
-from maintainer.index.family.ordering import DEFAULT_RESOURCES, OrderedColumn
+from maintainer.index.family.ordering import DEFAULT_RESOURCES, LargeKey, in_key_order
+from maintainer.index.family.postings import posted
 from maintainer.index.options import block_compressor, check_keys, memory_size
 from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
 from maintainer.model.predicate import Leaf, Op
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
 
 PREFIX = "multivalue-index."
 TAKES = "an ARRAY column"
-_NO_IDS = np.empty(0, np.int64)
 
 Int64s = npt.NDArray[np.int64]
 
@@ -68,16 +70,26 @@ def build(
     carried: Any = None,
 ) -> BuiltPayload:
     """See `Family.build`."""
-    block_size = memory_size(definition.options, f"{PREFIX}dictionary-block-size", DEFAULT_BLOCK_SIZE)
     element = _element(definition)
+    with in_key_order(_pairs(rows, total_rows), element, resources) as keys:
+        return build_keys(keys, RowSet(), definition, total_rows, sink, resources)
+
+
+def build_keys(
+    keys: Iterable[KeyBatch | LargeKey], null_rows: RowSet, definition: IndexDefinition, total_rows: int, sink: Sink, resources: Resources
+) -> BuiltPayload:
+    """See `SortedFamily.build_keys`; which rows have no key does not matter."""
+    block_size = memory_size(definition.options, f"{PREFIX}dictionary-block-size", DEFAULT_BLOCK_SIZE)
     output = PayloadOutput(sink)
     writer = BitmapWriter(output.write, block_size, block_compressor(definition.options, PREFIX))
     first = last = None
-    for batch in map(_each_row_once, _in_order(list(_pairs(rows, total_rows)), element)):
-        writer.add(batch.keys, posting.encode_groups(batch.ids, batch.starts))
-        first = batch.keys[0] if first is None else first
-        last = batch.keys[-1]
-    writer.finish(_NO_IDS, _NO_IDS)
+    for batch in keys:
+        elements, postings = posted(batch if isinstance(batch, LargeKey) else _each_row_once(batch))
+        writer.add(elements, postings)
+        first = elements[0] if first is None else first
+        last = elements[-1]
+    nothing = RowSet().encode()
+    writer.finish(nothing, nothing)
     return output.built(total_rows, index_meta.encode(IndexMeta(first, last, has_nulls=False)))
 
 
@@ -93,24 +105,17 @@ def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: by
     return MultivalueReader(read, size, definition, index_meta, total_rows)
 
 
-def _pairs(rows: Iterable[Rows], total_rows: int) -> Iterator[tuple[pa.Array, Int64s]]:
+def _pairs(rows: Iterable[Rows], total_rows: int) -> Iterator[Pairs]:
     after = 0
     for first, arrays in rows:
         if first != after:
             raise MaintainerError(f"rows from {after} on are missing: the next is {first}")
         after += len(arrays)
-        yield explode(arrays, first)
+        yield Pairs(*explode(arrays, first))
     if after != total_rows:
         raise MaintainerError(f"the source files hold {after} rows instead of the {total_rows} that their metadata says")
     if not total_rows:
         raise MaintainerError("an index payload needs at least one row")
-
-
-def _in_order(pairs: Sequence[tuple[pa.Array, Int64s]], element: DataType) -> Iterator[KeyBatch]:
-    ids = np.concatenate([rows for _, rows in pairs]) if pairs else _NO_IDS
-    if len(ids):
-        for batch in OrderedColumn((elements for elements, _ in pairs), element, len(ids)).batches():
-            yield KeyBatch(batch.keys, ids[batch.ids], batch.starts)
 
 
 def _each_row_once(batch: KeyBatch) -> KeyBatch:
@@ -152,7 +157,7 @@ class MultivalueReader:
         match leaf.op:
             case Op.ARRAY_CONTAINS | Op.ARRAYS_OVERLAP:
                 keys = self._keys(value for value in leaf.literals if value is not None)
-                return None if keys is None else reduce(BitMap64.__or__, map(self._posting, keys), BitMap64())
+                return None if keys is None else reduce(BitMap64.__or__, self._postings(keys), BitMap64())
             case Op.ARRAY_CONTAINS_ALL if leaf.literals:
                 if None in leaf.literals:
                     return BitMap64()
@@ -161,33 +166,27 @@ class MultivalueReader:
             case _:
                 return None
 
-    def _keys(self, values: Iterable[Any]) -> list[bytes] | None:
-        """The distinct keys of values in their order, so that neighbours share a block; None when one is no value of the type."""
+    def _keys(self, values: Iterable[Any]) -> set[bytes] | None:
+        """The distinct keys of values; None when one is no value of the type."""
         try:
-            keys = {key_bytes.encode(value, self._type) for value in values}
+            return {key_bytes.encode(value, self._type) for value in values}
         except ValueError:
             return None
-        return sorted(keys, key=self._comparable)
 
-    def _all_of(self, keys: Sequence[bytes]) -> BitMap64:
-        found: BitMap64 | None = None
-        for key in keys:
-            rows = self._posting(key)
-            found = rows if found is None else found & rows
-            if not found:
-                break
-        return found if found is not None else BitMap64()
+    def _all_of(self, keys: set[bytes]) -> BitMap64:
+        found = list(self._postings(keys))
+        return reduce(BitMap64.__and__, found) if len(found) == len(keys) else BitMap64()
 
-    def _posting(self, key: bytes) -> BitMap64:
-        """The ordinals of rows that have this element."""
+    def _postings(self, keys: set[bytes]) -> Iterator[BitMap64]:
+        """The ordinals of the rows of each element that is there."""
         meta = self._meta
         if meta is not None:
             if meta.first_key is None or meta.last_key is None:
-                return BitMap64()
-            if not self._comparable(meta.first_key) <= self._comparable(key) <= self._comparable(meta.last_key):
-                return BitMap64()
-        entry = self._file.lookup(key)
-        return BitMap64() if entry is None else self._checked(self._file.posting(entry))
+                return
+            low, high = self._comparable(meta.first_key), self._comparable(meta.last_key)
+            keys = {key for key in keys if low <= self._comparable(key) <= high}
+        if keys:
+            yield from map(self._checked, self._file.bitmaps(keys))
 
     def older(self) -> Older | None:
         """The payload as a new one may be built from it; None when nothing says which elements it has, or it is not as we write it."""
