@@ -7,14 +7,26 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from maintainer.commit.committer import CommitOutcome
 from maintainer.maintain.plan import append_bytes
 from maintainer.model.files import BucketKey
 from maintainer.model.report import Entry
-from maintainer.model.work import IndexFailure, Result, Work
+from maintainer.model.work import Group, IndexFailure, Result, Work, WorkKind
 
 MOST_REASONS = 3
+
+
+@dataclass(frozen=True)
+class GroupFailure(Entry):
+    """A group that could not be built."""
+
+    partition: Mapping[str, Any]
+    bucket: int
+    column: str
+    level: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -34,8 +46,8 @@ class PassReport(Entry):
     bytes_read: int = 0
     bytes_written: int = 0
     seconds: float = 0.0
-    failures: tuple[IndexFailure, ...] = ()
-    """Groups that could not be built; their levels stay uncovered."""
+    failures: tuple[GroupFailure, ...] = ()
+    """Groups that could not be built, in this pass or an earlier one that nothing has changed since; their levels stay uncovered."""
     rewritten_append_bytes: int = 0
     """Of APPEND files above level 0 that were rewritten where they were, committed or not: what `rewrite_append_bytes` limits."""
     complete: bool = True
@@ -52,7 +64,12 @@ class Account:
         self.snapshot_after: int | None = None
         self.settled: frozenset[BucketKey] = frozenset()
         """Buckets that had their turn: what is asked for once is not planned for them again."""
-        self.failures: dict[tuple[BucketKey, str, int], IndexFailure] = {}
+        self.failures: dict[Group, IndexFailure] = {}
+        """Groups that could not be built in this pass."""
+        self.told_failures: tuple[GroupFailure, ...] = ()
+        """What the report says of those that are missing yet, and of earlier ones."""
+        self.owed: frozenset[BucketKey] = frozenset()
+        """Buckets that were compacted, and whose groups may be waiting for a commit of their own."""
         self.rewritten_append_bytes = 0
         self.steps = 0
         """Goes up whenever the table or what is known of it changed, so that planning again may find something else."""
@@ -73,13 +90,14 @@ class Account:
             if key in outcome.conflicts:
                 continue
             self.settled |= {key}
+            self.owed = self.owed - {key} if result.kind is WorkKind.INDEX else self.owed | {key}
             self._counts.update(result.counts)
             self._counts["groups_built"] -= len(outcome.discarded.get(key, ()))
             if not result.message.is_empty:
                 self._reasons.setdefault(result.reason, set()).add(key)
-            for failure in result.failures:
-                self.steps += (key, failure.column, failure.level) not in self.failures
-                self.failures[key, failure.column, failure.level] = failure
+            failed = {Group(key, failure.column, failure.level): failure for failure in result.failures}
+            self.steps += any(self.failures.get(group) != one for group, one in failed.items())
+            self.failures |= failed
 
     def reasons(self) -> str:
         """Why there was something to do."""
@@ -99,7 +117,7 @@ class Account:
             bytes_read=self._counts["bytes_read"],
             bytes_written=self._counts["bytes_written"],
             seconds=round(time.monotonic() - self.started, 3),
-            failures=tuple(self.failures.values()),
+            failures=self.told_failures,
             rewritten_append_bytes=self.rewritten_append_bytes,
             complete=complete,
         )

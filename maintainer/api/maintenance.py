@@ -13,26 +13,29 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 
-from maintainer.api.account import Account, Advance, PassReport
+from maintainer.api.account import Account, Advance, GroupFailure, PassReport
 from maintainer.api.round import TICK, Round, Terms
 from maintainer.commit.committer import Committer
 from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
+from maintainer.data.values import partition_json
+from maintainer.errors import MaintainerError
 from maintainer.index import groups
-from maintainer.index.groups import Sources
+from maintainer.index.definition import definitions
 from maintainer.maintain.execute import Progress
 from maintainer.maintain.plan import PlanRequest, plan_table
+from maintainer.maintain.quarantine import FailedGroup, load, save, still_failed, waiting
 from maintainer.maintain.record_expiry import expire_files
 from maintainer.maintain.unmarked import schemas_without_lookup, schemas_without_vectors
 from maintainer.model.files import BucketKey
 from maintainer.model.schema import TableSchema
-from maintainer.model.work import PickMemory, Plan
+from maintainer.model.work import Group, IndexFailure, PickMemory, Plan, WorkKind
 from maintainer.storage.layout import Layout
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState, load_latest
@@ -48,12 +51,10 @@ MOST_ROUNDS = 20
 """Rounds of a pass: what a bucket needs takes fewer, and rows of a writer that never rests are for the next pass."""
 LOG_PROGRESS = 10.0
 """Seconds between two lines of a log that say how far a pass is."""
-RETRY_FAILED = 3600.0
-"""Seconds after which a group that could not be built is tried again although nothing has changed, if a pass is made."""
+MOST_TOLD = 20
+"""Groups that could not be built, in the last event of a pass: they are there each time. The report has them all."""
 STOPPED = "stopped"
 
-Group = tuple[BucketKey, str, int]
-"""Bucket, column and level."""
 OnEvent = Callable[[str, Mapping[str, Any]], None]
 """Called with the name and the fields of each event of a pass, as they are logged."""
 
@@ -63,8 +64,10 @@ class Known:
     """What a pass knew of its table at the end: one that is given it reads only what has come since (DESIGN §3 "Watch")."""
 
     state: TableState | None = None
-    failed: dict[Group, Failed] = field(default_factory=dict)
-    """Groups that could not be built."""
+    failed: dict[Group, FailedGroup] | None = None
+    """Groups that could not be built; None: nobody has looked what the last process left."""
+    saved: dict[Group, FailedGroup] = field(default_factory=dict)
+    """The same as other processes can read it."""
     memories: dict[BucketKey, PickMemory] = field(default_factory=dict)
     """What picking remembers of the buckets, where the table's options make it remember anything."""
     due: int | None = None
@@ -72,32 +75,12 @@ class Known:
     held: dict[BucketKey, str] = field(default_factory=dict)
     """Buckets for which nothing is done, and why, as was told already."""
 
-    def quarantined(self, state: TableState | None, schema: TableSchema) -> frozenset[Group]:
-        """Groups that are not tried again yet: nothing that they depend on has changed, and it is not long ago. The others are forgotten."""
-        now = time.monotonic()
-        self.failed = {group: one for group, one in self.failed.items() if one == Failed.of(group, state, schema, one.since)}
-        self.failed = {group: one for group, one in self.failed.items() if now - one.since < RETRY_FAILED}
-        return frozenset(self.failed)
-
-    def have_failed(self, failures: Iterable[Group], state: TableState | None, schema: TableSchema) -> None:
-        now = time.monotonic()
-        for group in failures:
-            self.failed.setdefault(group, Failed.of(group, state, schema, now))
-
-
-@dataclass(frozen=True)
-class Failed:
-    """What a group that could not be built was to be built from, and when that was."""
-
-    schema_id: int
-    sources: Sources
-    since: float
-
-    @staticmethod
-    def of(group: Group, state: TableState | None, schema: TableSchema, since: float) -> Failed:
-        key, _, level = group
-        files = () if state is None else state.bucket(key).files
-        return Failed(schema.id, tuple(groups.sources(files).get(level, ())), since)
+    @property
+    def retry_at(self) -> int | None:
+        """When a group that could not be built is to be tried again though nothing changes, in epoch milliseconds. One whose time has come
+        already was tried again, or its bucket is not worked on."""
+        times = (one.retry_at for one in (self.failed or {}).values())
+        return min((time for time in times if time is not None and time > _now()), default=None)
 
 
 def run_pass(
@@ -164,7 +147,13 @@ def run_pass(
 def plan_pass(store: TableStore, request: PlanRequest) -> Plan:
     """What a pass would do now; nothing is read but metadata."""
     schema, state = _load(store, None)
-    return plan_table(state, store.name, schema, _with_state(request, store, schema, state))
+    request = _with_state(request, store, schema, state)
+    plan = plan_table(state, store.name, schema, request)
+    if not plan.work or not definitions(schema):
+        return plan
+    quarantined = waiting(still_failed(load(store), state, schema), request.now)
+    reasons = {group: one.reason for group, one in quarantined.items()}
+    return plan_table(state, store.name, schema, replace(request, quarantined=reasons)) if reasons else plan
 
 
 def default_memory() -> int:
@@ -189,15 +178,20 @@ class _Pass:
         self.on_event = on_event
         self.account = Account(store.name)
         self.advance = Advance()
+        self._retries = request.index_only
+        """Whether groups are tried again that could not be built: somebody asks for them."""
+        self._noted: dict[Group, IndexFailure] = {}
+        """Failures of this pass that are in `known`."""
         self._told = self._logged = time.monotonic()
 
     def run(self, terms: Terms) -> PassReport:
         try:
             report = self._rounds(terms)
         except BaseException as error:
+            self._save_failures()
             self.event("pass.finished", **self.account.report("failed", str(error) or type(error).__name__, complete=False).to_dict())
             raise
-        self.event("pass.finished", **report.to_dict())
+        self.event("pass.finished", **{**report.to_dict(), "failures": [failure.to_dict() for failure in report.failures[:MOST_TOLD]]})
         return report
 
     def _rounds(self, terms: Terms) -> PassReport:
@@ -224,31 +218,34 @@ class _Pass:
             if lost > MOST_CONFLICTS:
                 return account.report("conflict", next(iter(conflicts.values())), complete=False)
             if not conflicts and not (self.repeat and progressed):
-                return self._ended()
+                if not self._owes_groups(schema):
+                    return self._ended()
+                self.request = replace(self.request, index_only=True, full=False)
             if conflicts:
                 time.sleep(min(1.0, 0.02 * 2**lost) * random.random())
             schema, state = _load(self.store, state)
             self.known.state = state
         return self._ended(early=f"{account.reasons()}; what has come since is left for the next pass")
 
+    def _owes_groups(self, schema: TableSchema) -> bool:
+        """Whether the groups of the only round that was asked for wait for another one."""
+        return bool(self.account.owed) and not self.request.index_only and TableOptions.of(schema).index_mode == "async"
+
     def _ended(self, idle: str | None = None, early: str | None = None) -> PassReport:
         """`idle` is why there was nothing to do, `early` why the pass ends although there may be."""
+        self._settle_failures()
         if self.account.snapshot_after is None:
             return self.account.report("nothing", early or idle, complete=early is None)
         return self.account.report("committed", early or self.account.reasons(), complete=early is None)
 
     def _plan(self, state: TableState | None, schema: TableSchema) -> Plan:
-        account, most = self.account, self.request.rewrite_append_bytes
-        quarantined = self.known.quarantined(state, schema)
-        self.known.have_failed(account.failures, state, schema)
-        request = replace(
-            self.request,
-            memories=self.known.memories,
-            settled=account.settled,
-            quarantined=quarantined | frozenset(account.failures),
-            rewrite_append_bytes=None if most is None else max(0, most - account.rewritten_append_bytes),
-        )
-        plan = plan_table(state, self.store.name, schema, _with_state(request, self.store, schema, state))
+        account = self.account
+        self._note_failures(schema)
+        plan = self._plan_with(state, schema)
+        if plan.work and self.known.failed is None and definitions(schema):
+            self._load_failures()
+            if self.known.failed:
+                plan = self._plan_with(state, schema)
         self.known.memories = {**self.known.memories, **plan.memories}
         self.known.due = plan.due
         self._tell_held(plan, schema)
@@ -261,7 +258,65 @@ class _Pass:
             memory=plan.estimated_memory,
             idle_reason=plan.idle_reason,
         )
+        account.owed -= {work.bucket.key for work in plan.work if work.kind is WorkKind.INDEX}
         return plan
+
+    def _plan_with(self, state: TableState | None, schema: TableSchema) -> Plan:
+        account, most = self.account, self.request.rewrite_append_bytes
+        self.known.failed = still = None if self.known.failed is None else still_failed(self.known.failed, state, schema)
+        quarantined = waiting(still or {}, _now())
+        request = replace(
+            self.request,
+            memories=self.known.memories,
+            settled=account.settled,
+            quarantined={group: one.reason for group, one in quarantined.items() if group in account.failures or not self._retries},
+            groups_first=account.owed,
+            rewrite_append_bytes=None if most is None else max(0, most - account.rewritten_append_bytes),
+        )
+        return plan_table(state, self.store.name, schema, _with_state(request, self.store, schema, state))
+
+    def _load_failures(self) -> None:
+        if self.known.failed is None:
+            self.known.saved = load(self.store)
+            self.known.failed = dict(self.known.saved)
+
+    def _note_failures(self, schema: TableSchema) -> None:
+        """Remember what could not be built since this was last called."""
+        new = {group: one for group, one in self.account.failures.items() if self._noted.get(group) != one}
+        if new:
+            self._load_failures()
+            now = _now()
+            self.known.failed = {**(self.known.failed or {}), **{group: FailedGroup.of(one, schema, now) for group, one in new.items()}}
+            self._noted |= new
+
+    def _settle_failures(self) -> None:
+        """What the report says of groups that are missing, and what is left for others to know."""
+        account = self.account
+        if not (account.failures or self.known.failed):
+            self._save_failures()
+            return
+        try:
+            schema, state = _load(self.store, self.known.state)
+        except MaintainerError as error:  # what is committed is committed
+            log.warning("index-failures.unsaved", table=self.store.name, error=str(error))
+            return
+        self._note_failures(schema)
+        self.known.failed = still_failed(self.known.failed or {}, state, schema)
+        reasons = {group: one.reason for group, one in self.known.failed.items()}
+        for group, failure in account.failures.items():  # those that are there, but were to be built again
+            files = [] if state is None else groups.sources(state.bucket(group.key).files).get(group.level, [])
+            if groups.fingerprint(files) == failure.sources:
+                reasons[group] = failure.reason
+        account.told_failures = tuple(
+            GroupFailure(partition_json(schema, group.key.partition), group.key.bucket, group.column, group.level, reasons[group])
+            for group in sorted(reasons)
+        )
+        self._save_failures()
+
+    def _save_failures(self) -> None:
+        if self.known.failed is not None and self.known.failed != self.known.saved:
+            self.known.saved = dict(self.known.failed)
+            save(self.store, self.known.saved)
 
     def _tell_held(self, plan: Plan, schema: TableSchema) -> None:
         """What is not done in some buckets, once."""
@@ -301,10 +356,14 @@ def _load(store: TableStore, previous: TableState | None) -> tuple[TableSchema, 
     return schema, state
 
 
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
 def _with_state(request: PlanRequest, store: TableStore, schema: TableSchema, state: TableState | None) -> PlanRequest:
     """The request at this time, for a table with these options, and with what its files' schemas say."""
     schemas = [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)]
-    now = int(time.time() * 1000)
+    now = _now()
     return replace(
         request,
         now=now,

@@ -235,7 +235,8 @@ class Round:
                 if result.memory is not None and result.memory != PickMemory():
                     self.memories[result.message.bucket_key] = result.memory
                 for failure in result.failures:
-                    self.terms.event("pass.index-failed", urgent=True, **self._place(result.message.bucket_key), **failure.to_dict())
+                    fields = {"column": failure.column, "data_level": failure.level, "reason": failure.reason}  # `level` is that of the log
+                    self.terms.event("pass.index-failed", urgent=True, **self._place(result.message.bucket_key), **fields)
 
     def _outcome(self, group: Sequence[Result]) -> CommitOutcome:
         try:

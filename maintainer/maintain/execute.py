@@ -4,7 +4,8 @@
          ──▶ second round: what a normal pick takes from the state that the first one left
          ──▶ APPEND files that still lie above level 0 (tables with definitions)
          ──▶ one deletion-vector file, if a vector changed
-         ──▶ the groups of every level that changed   `maintainer.maintain.rebuild`
+         ──▶ the groups of every level that changed   `maintainer.maintain.rebuild`; not with `maintain.index-mode = async`: they are
+             work of their own, once the data is committed
          ──▶ result
 
 Data, deletion vectors and groups are in one half of the message: the compact increment when data changed, else the data increment (decision 3).
@@ -184,9 +185,7 @@ class _Execution:
             deletion_file=before.deletion_file,
             payloads=before.payloads,
         )
-        plans = group_plans(state, self.definitions)
-        if self.work.kind is WorkKind.INDEX:
-            plans = self._asked_for(state)
+        plans = self._asked_for(state) if self.work.kind is WorkKind.INDEX else group_plans(state, self.definitions)
         site = Site(
             open_file=self.compaction.open,
             open_payload=self._open_payload,
@@ -195,7 +194,17 @@ class _Execution:
             check_store=lambda: _check_store(self.store),
             resources=Resources(self.budget, self.spill),
         )
-        return rebuild_groups(state, plans, groups.orphans(state, self.definitions), site)
+        return rebuild_groups(state, plans, groups.orphans(state, self.definitions), site, self._waits(state))
+
+    def _waits(self, state: BucketState) -> Callable[[Rebuild], bool]:
+        """Whether a group is not built with this work: groups may have a commit of their own, and what could not be built of the same files is
+        not tried again."""
+        if self.work.kind is WorkKind.INDEX:
+            return lambda group: False
+        if TableOptions.of(self.schema).index_mode == "async":
+            return lambda group: True
+        before, after = groups.sources(self.work.bucket.files), groups.sources(state.files)
+        return lambda group: group in self.work.quarantined and before.get(group.level) == after.get(group.level)
 
     def _open_payload(self, payload: IndexFileMeta) -> ReadRange:
         bucket = self.work.bucket

@@ -18,6 +18,7 @@ A bucket that is done plans nothing, so a pass on the result of a pass is idle: 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -46,7 +47,7 @@ from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
 from maintainer.model.schema import TableSchema
-from maintainer.model.work import CompactionUnit, PickMemory, Plan, Rebuild, Work, WorkKind
+from maintainer.model.work import CompactionUnit, Group, PickMemory, Plan, Rebuild, Work, WorkKind
 from maintainer.storage.layout import Layout, partition_text
 from maintainer.table.options import TableOptions
 from maintainer.table.state import TableState
@@ -58,8 +59,9 @@ class PlanRequest:
 
     `partitions`: only these, each given by some or all of its columns. `columns`, `force` (with `index_only`): only these definitions, and also
     groups that are current. `rewrite_append_bytes`: so much of the APPEND files above level 0 is rewritten where it is, but of one bucket
-    all when it is more than 0; None: all. `settled`: buckets for which `full` and `force` were fulfilled already. `quarantined`: groups whose
-    build failed in this process; they are not planned on their own again.
+    all when it is more than 0; None: all. `settled`: buckets for which `full` and `force` were fulfilled already. `quarantined`: groups that
+    could not be built, and why; they are not tried again from the same sources. `groups_first`: buckets whose groups have waited for a commit
+    of their own, and do not wait for another compaction.
 
     `patient`: whoever asks comes again and hands in the `memories` that the plan before left. `by_commits`: `full-compaction.delta-commits` is
     heeded. `without_vectors` are the ids of schemas of live files under which there were no deletion vectors, though there are now,
@@ -75,7 +77,8 @@ class PlanRequest:
     force: bool = False
     now: int = 0
     settled: frozenset[BucketKey] = frozenset()
-    quarantined: frozenset[tuple[BucketKey, str, int]] = frozenset()
+    quarantined: Mapping[Group, str] = field(default_factory=dict)
+    groups_first: frozenset[BucketKey] = frozenset()
     patient: bool = False
     by_commits: bool = True
     memories: Mapping[BucketKey, PickMemory] = field(default_factory=dict)
@@ -104,6 +107,7 @@ def plan_table(state: TableState | None, table_name: str, schema: TableSchema, r
         work=tuple(work),
         idle_reason=idle_reason,
         held=planner.held,
+        quarantined=planner.quarantined,
         due=planner.due,
         memories=planner.memories,
     )
@@ -132,6 +136,7 @@ class _Planner:
         if request.patient:
             self.remembers |= self.options.gentle_interval is not None or self.delta_commits is not None
         self.held: dict[BucketKey, str] = {}
+        self.quarantined: dict[Group, str] = {}
         self.memories: dict[BucketKey, PickMemory] = {}
         self.layout = Layout.of(schema)
         self.key = key_range(schema.key_types)
@@ -143,6 +148,9 @@ class _Planner:
         self.due: int | None = None
         self.putting_off = 0
         """Files of level 0 that a gentle compaction leaves there."""
+        self._quarantined: defaultdict[BucketKey, dict[Group, str]] = defaultdict(dict)
+        for group, reason in request.quarantined.items():
+            self._quarantined[group.key][group] = reason
         self._check_request()
 
     def _check_request(self) -> None:
@@ -171,11 +179,17 @@ class _Planner:
 
     def plan_bucket(self, bucket: BucketState) -> Work | None:
         """The work of one bucket, or None when there is none."""
+        named = self._quarantined.get(bucket.key, {})
+        self.quarantined |= {group: named[group] for group in sorted(named)}
         try:
             levels = restore(bucket.files, self.options.num_levels, self.key)
             settled = bucket.key in self.request.settled
             if not (self.request.full and not settled) and self._is_held(bucket):
                 return None
+            if bucket.key in self.request.groups_first:
+                work = self._plan_groups(bucket, force=False)
+                if work is not None:
+                    return work
             if not self.request.index_only:
                 work = self._plan_compaction(bucket, levels, full=self.request.full and not settled)
                 if work is not None:
@@ -189,7 +203,7 @@ class _Planner:
         """Why nothing is planned for these buckets."""
         if not any(bucket.files for bucket in chosen):
             return "the table holds no data" if self.request.partitions is None else "no data in these partitions"
-        failed = len(self.request.quarantined)
+        failed = len(self.quarantined)
         if self.held:
             first = next(iter(self.held))
             more = f" (and so in {len(self.held) - 1} more)" if len(self.held) > 1 else ""
@@ -309,7 +323,7 @@ class _Planner:
             kind = WorkKind.UPGRADE
         moved = [step.file for step in planned if isinstance(step, Upgrade)]
         expected = _expected(bucket, unit, rewritten, moved, elsewhere)
-        rebuilds, index = self._expected_rebuilds(expected)
+        rebuilds, index = self._expected_rebuilds(bucket, expected)
         merged = [*rewritten, *elsewhere]
         told = [step.file for step in planned if isinstance(step, Upgrade) and options.reads(step)]
         return Work(
@@ -323,6 +337,7 @@ class _Planner:
             clock=self.clock,
             memory=memory if self.remembers else PickMemory(),
             rebuilds=rebuilds,
+            quarantined=tuple(sorted(Rebuild(group.column, group.level) for group in self._quarantined.get(bucket.key, ()))),
             estimated_bytes=sum(file.file_size for file in (*merged, *told)),
             estimated_memory=max(merging_memory(self.schema, self.table_options, bucket, unit, merged), index),
         )
@@ -341,9 +356,18 @@ class _Planner:
         self.rewritten_bytes += size
         return True
 
-    def _expected_rebuilds(self, expected: BucketState) -> tuple[tuple[Rebuild, ...], int]:
+    def _expected_rebuilds(self, bucket: BucketState, expected: BucketState) -> tuple[tuple[Rebuild, ...], int]:
         """Groups to build once the files are as expected, and the memory of the largest of them."""
-        plans = [(definition, plan) for definition, plan in group_plans(expected, self.definitions) if plan.sources]
+        if self.table_options.index_mode == "async":
+            return (), 0
+        before = groups.sources(bucket.files)
+        quarantined = self._quarantined.get(bucket.key, {})
+        plans = [
+            (definition, plan)
+            for definition, plan in group_plans(expected, self.definitions)
+            if plan.sources
+            and not (Group(bucket.key, definition.column, plan.level) in quarantined and tuple(before.get(plan.level, ())) == plan.sources)
+        ]
         return tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in plans)), index_memory(expected, plans)
 
     def _plan_groups(self, bucket: BucketState, force: bool) -> Work | None:
@@ -354,7 +378,7 @@ class _Planner:
         plans = [
             (definition, plan)
             for definition, plan in group_plans(bucket, wanted, forced)
-            if not plan.sources or (bucket.key, definition.column, plan.level) not in request.quarantined
+            if not plan.sources or Group(bucket.key, definition.column, plan.level) not in request.quarantined
         ]
         orphans = groups.orphans(bucket, self.definitions)
         if not plans and not orphans:

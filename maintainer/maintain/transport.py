@@ -40,6 +40,16 @@ def plan_to_json(plan: Plan, schema: TableSchema) -> dict[str, Any]:
         "held": [
             {"partition": partition_json(schema, key.partition), "bucket": key.bucket, "reason": plan.held[key]} for key in sorted(plan.held)
         ],
+        "quarantined": [
+            {
+                "partition": partition_json(schema, group.key.partition),
+                "bucket": group.key.bucket,
+                "column": group.column,
+                "level": group.level,
+                "reason": plan.quarantined[group],
+            }
+            for group in sorted(plan.quarantined)
+        ],
         "estimated_bytes": plan.estimated_bytes,
         "estimated_memory": plan.estimated_memory,
     }
@@ -76,7 +86,7 @@ def result_to_json(result: Result, schema: TableSchema) -> dict[str, Any]:
         "deletion_file": result.deletion_file,
         "created": list(result.created),
         "counts": dict(result.counts),
-        "failures": [{"column": failure.column, "level": failure.level, "reason": failure.reason} for failure in result.failures],
+        "failures": [failure.to_dict() for failure in result.failures],
         "message": _encode(result.message),
     }
 
@@ -101,7 +111,10 @@ def result_from_json(document: Any) -> Result:
         message=_decode(fields.text("message")),
         created=tuple(fields.texts("created")),
         counts={str(name): count for name, count in counts.items()},
-        failures=tuple(IndexFailure(one.text("column"), one.integer("level"), one.text("reason")) for one in failures),
+        failures=tuple(
+            IndexFailure(one.text("column"), one.integer("level"), one.text("reason"), one.text("sources"), one.boolean("about_values"))
+            for one in failures
+        ),
     )
 
 
@@ -114,7 +127,8 @@ def _work_to_json(work: Work, schema: TableSchema) -> dict[str, Any]:
         "reason": work.reason,
         "input_files": [file.file_name for file in unit.files] if unit else [],
         "output_level": unit.output_level if unit else None,
-        "rebuilds": [{"column": rebuild.column, "level": rebuild.level} for rebuild in work.rebuilds],
+        "rebuilds": _groups_to_json(work.rebuilds),
+        "quarantined": _groups_to_json(work.quarantined),
         "estimated_bytes": work.estimated_bytes,
         "estimated_memory": work.estimated_memory,
         "file_rewrite": unit.file_rewrite if unit else None,
@@ -141,7 +155,6 @@ def _work_from_json(document: Any) -> Work:
     if (level is None) != (kind is WorkKind.INDEX):
         raise UsageError(f"work: kind {kind} with output level {level}")
     clock = _Fields(fields.get("clock"), "clock of a work")
-    rebuilds = [_Fields(item, "rebuild") for item in fields.items("rebuilds")]
     return Work(
         kind=kind,
         bucket=bucket,
@@ -153,10 +166,20 @@ def _work_from_json(document: Any) -> Work:
         gentle=fields.boolean("gentle"),
         clock=Clock(clock.integer("now"), clock.integer("local_hour")),
         memory=PickMemory(fields.optional_integer("last_full")),
-        rebuilds=tuple(Rebuild(one.text("column"), one.integer("level")) for one in rebuilds),
+        rebuilds=_groups_from_json(fields, "rebuilds"),
+        quarantined=_groups_from_json(fields, "quarantined"),
         estimated_bytes=fields.integer("estimated_bytes"),
         estimated_memory=fields.integer("estimated_memory"),
     )
+
+
+def _groups_to_json(groups: Sequence[Rebuild]) -> list[dict[str, Any]]:
+    return [{"column": group.column, "level": group.level} for group in groups]
+
+
+def _groups_from_json(fields: _Fields, name: str) -> tuple[Rebuild, ...]:
+    found = [_Fields(item, f"one of {name}") for item in fields.items(name)]
+    return tuple(Rebuild(one.text("column"), one.integer("level")) for one in found)
 
 
 def _state_message(bucket: BucketState) -> CommitMessage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
@@ -55,6 +56,14 @@ class CompactionUnit:
     file_rewrite: bool = False
 
 
+class Group(NamedTuple):
+    """A definition and level of a bucket."""
+
+    key: BucketKey
+    column: str
+    level: int
+
+
 @dataclass(frozen=True, order=True)
 class Rebuild:
     """An index group that the work is expected to build."""
@@ -70,7 +79,8 @@ class Work:
     `unit` is None for WorkKind.INDEX. `rewrite_append`: rewrite APPEND files instead of upgrading them. `rewrite_elsewhere`: then rewrite the
     APPEND files of the other levels where they are, too (decision 5). `second_round`: after the unit, pick once more from the state that it
     leaves (spec 04 §9.4), with `memory` as the first pick left it; a `gentle` one does not force level 0. `clock` is when this was decided.
-    `rebuilds` are what planning expects; execution rebuilds what really changed. Estimates are in bytes.
+    `rebuilds` are what planning expects; execution rebuilds what really changed, except for groups that are `quarantined`, unless their sources
+    change. Estimates are in bytes.
     """
 
     kind: WorkKind
@@ -84,13 +94,15 @@ class Work:
     clock: Clock = Clock()
     memory: PickMemory = PickMemory()
     rebuilds: tuple[Rebuild, ...] = ()
+    quarantined: tuple[Rebuild, ...] = ()
     estimated_bytes: int = 0
     estimated_memory: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All work that a table needs in one snapshot; `idle_reason` says why there is none, and `held` what is not done in some buckets, and why.
+    """All work that a table needs in one snapshot; `idle_reason` says why there is none, `held` what is not done in some buckets, and why, and
+    `quarantined` which groups could not be built, and why.
 
     `memories` is what picking remembers of buckets for which nothing is planned; of the others, their work carries it. `due` is when something
     will have to be done that is left for later (epoch milliseconds); None: no time makes anything due.
@@ -103,6 +115,7 @@ class Plan:
     work: tuple[Work, ...]
     idle_reason: str | None = None
     held: Mapping[BucketKey, str] = field(default_factory=dict, compare=False)
+    quarantined: Mapping[Group, str] = field(default_factory=dict, compare=False)
     memories: Mapping[BucketKey, PickMemory] = field(default_factory=dict, compare=False)
     due: int | None = field(default=None, compare=False)
 

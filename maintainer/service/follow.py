@@ -273,9 +273,8 @@ class Follower:
             return time.monotonic()
         if report.rewritten_append_bytes or not allowed:  # there may be more than could be afforded
             return time.monotonic() + max(self._workshop.poll_interval, self._rewrites.seconds_to_grant())
-        if self._known.due is not None:
-            return time.monotonic() + max(0.0, self._known.due / 1000 - time.time())
-        return None
+        times = [moment for moment in (self._known.due, self._known.retry_at) if moment is not None]
+        return time.monotonic() + max(0.0, min(times) / 1000 - time.time()) if times else None
 
     def _on_event(self, name: str, fields: Mapping[str, Any]) -> None:
         self._alive()

@@ -15,7 +15,7 @@ from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, FileSource, IndexFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import CommitKind, Snapshot
-from maintainer.model.work import Plan, Rebuild, Work, WorkKind
+from maintainer.model.work import Group, Plan, Rebuild, Work, WorkKind
 from maintainer.table.state import TableState
 from tests.support import builders
 
@@ -213,10 +213,32 @@ class TestGroups:
         assert plan(state, options=INDEXED, request=replace(request, settled=frozenset({KEY}))).work == ()
 
     def test_a_group_that_failed_is_not_planned_again(self) -> None:
-        request = PlanRequest(quarantined=frozenset({(KEY, "v", 5)}))
-        assert only(plan(bucket(base()), options=INDEXED, request=request)).rebuilds == (Rebuild("s", 5),)
+        request = PlanRequest(quarantined={Group(KEY, "v", 5): "no"})
+        found = plan(bucket(base()), options=INDEXED, request=request)
+        assert only(found).rebuilds == (Rebuild("s", 5),)
+        assert found.quarantined == {Group(KEY, "v", 5): "no"}
         with_s = bucket(base(), payloads=[group("bitmap", 2, 5, base())])
         assert plan(with_s, options=INDEXED, request=request).work == ()
+
+    def test_a_compaction_expects_a_group_that_failed_only_if_its_sources_change(self) -> None:
+        state = bucket(level_0("a", 1), base(), payloads=[group("bitmap", 2, 5, base())])
+        request = PlanRequest(quarantined={Group(KEY, "v", 5): "no"})
+        work = only(plan(state, options=INDEXED, request=request))
+        assert (work.rebuilds, work.quarantined) == ((Rebuild("s", 4), Rebuild("v", 4)), (Rebuild("v", 5),))
+        work = only(plan(state, options=INDEXED, request=replace(request, full=True)))
+        assert work.rebuilds == (Rebuild("s", 5), Rebuild("v", 5))
+
+    def test_groups_with_a_commit_of_their_own_are_not_expected_of_a_compaction(self) -> None:
+        state = bucket(level_0("a", 1), base(), payloads=groups_of(5, base()))
+        work = only(plan(state, options={**INDEXED, "maintain.index-mode": "async"}))
+        assert (work.kind, work.rebuilds) == (WorkKind.COMPACT, ())
+
+    def test_groups_that_have_waited_go_before_the_next_compaction(self) -> None:
+        state = bucket(level_0("a", 1), base())
+        assert only(plan(state, options=INDEXED)).kind is WorkKind.COMPACT
+        assert only(plan(state, options=INDEXED, request=PlanRequest(groups_first=frozenset({KEY})))).kind is WorkKind.INDEX
+        done = bucket(level_0("a", 1), base(), payloads=groups_of(5, base()))
+        assert only(plan(done, options=INDEXED, request=PlanRequest(groups_first=frozenset({KEY})))).kind is WorkKind.COMPACT
 
 
 class TestRequests:

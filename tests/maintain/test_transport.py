@@ -89,7 +89,9 @@ def test_a_result_names_its_failures(table: SmallTable, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(bitmap, "build", build)
     document = sent(result_to_json(executed(table, planned(table)), table.table.schema))
-    assert document["failures"] == [{"column": "s", "level": 4, "reason": "ValueError: no"}]
+    (failure,) = document["failures"]
+    assert failure["sources"]
+    assert failure | {"sources": ""} == {"column": "s", "level": 4, "reason": "ValueError: no", "sources": "", "about_values": True}
     assert document["work"] == {"partition": {}, "bucket": 0, "kind": "compact", "reason": "2 level-0 files cannot be seen by batch readers"}
     assert document["counts"]["groups_built"] == 1
 
@@ -109,7 +111,10 @@ def at(document: Any, path: tuple[Any, ...]) -> Any:
     return document
 
 
-FREE = {"partition", "bucket", "table", "uuid", "reason", "idle_reason", "held", "column", "input_files", "estimated_bytes", "estimated_memory"}
+FREE = {
+    *("partition", "bucket", "table", "uuid", "reason", "idle_reason", "held", "quarantined", "column", "input_files"),
+    *("estimated_bytes", "estimated_memory"),
+}
 """What no reader needs, or where any text or number will do."""
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from maintainer.api import maintenance
 from maintainer.api.account import PassReport
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitConflict, CommitStateUnknown, MissingFile, StorageError, Unsupported
-from maintainer.index.family import btree
+from maintainer.index.family import bitmap, btree
+from maintainer.maintain import quarantine
 from maintainer.maintain.reclaim.expire import expire
 from maintainer.service.discovery import ConfiguredTable
 from maintainer.service.follow import (
@@ -365,18 +365,60 @@ def test_groups_that_cannot_be_built_are_tried_again_when_their_sources_change(t
         tried.clear()
         table.write({7: 7})
         follows.turn()
-        assert 1 <= len(tried) <= 2  # both levels of the bucket that has changed
-        assert all(rows < 800 / 4 for rows in tried)
+        assert tried == [1]  # the level that is new, not the other one of the same bucket
         tried.clear()
         set_options(table.path, **{"snapshot.num-retained.min": "5"})  # a schema that could be the remedy
         for _ in range(RESOLVE_EVERY):
             follows.turn()
         assert len(tried) >= 8
-    monkeypatch.setattr(maintenance, "RETRY_FAILED", 0.0)
     table.write({7: 8})
     follows.turn()
-    assert [one.ratio for one in table.table.coverage().definitions] == [1.0, 1.0]
+    assert len(table.maintain(index_only=True).failures) == 0
     table.check()
+
+
+def test_groups_for_which_there_was_no_memory_are_tried_again_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table = table_in(tmp_path)
+    follows = follower(table)
+    with monkeypatch.context() as patch:
+        patch.setattr(btree, "build", raising(MemoryError()))
+        table.write(some_rows(0))
+        follows.turn()
+    assert follows._due is not None
+    assert 3500 < follows._due - time.monotonic() < 3601
+    monkeypatch.setattr(quarantine, "RETRY_AFTER", 0)
+    follows._due = time.monotonic()
+    follows.turn()
+    table.check()
+    assert follows._due is None
+
+
+def test_a_daemon_that_starts_again_builds_nothing_that_is_current_and_tries_nothing_that_cannot_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    table = table_in(tmp_path, bucket="2")
+    tried: list[str] = []
+
+    def build(rows: Any, definition: Any, total_rows: int, *rest: Any) -> Any:
+        tried.append(definition.column)
+        raise ValueError("no")
+
+    monkeypatch.setattr(btree, "build", build)
+    table.write(some_rows(0))
+    follower(table).turn()
+    assert tried == ["v", "v"]
+    monkeypatch.setattr(bitmap, "build", build)
+    snapshot = table.state().snapshot.id
+    follower(table).turn()
+    assert tried == ["v", "v"]
+    assert table.state().snapshot.id == snapshot
+
+
+def raising(error: Exception) -> Any:
+    def build(*arguments: Any) -> Any:
+        raise error
+
+    return build
 
 
 def test_a_damaged_bucket_does_not_keep_the_others_waiting(tmp_path: Path):
