@@ -122,7 +122,7 @@ def _passes(document: Document, console: Console) -> None:
             took = f"{size(each['bytes_read'])} read, {size(each['bytes_written'])} written, {each['seconds']:.2f} s"
             say(console, f"{files}, {groups}, {took}")
         for failure in each["failures"]:
-            say(console, f"The index on {failure['column']} of level {failure['level']} could not be built: {failure['reason']}", "yellow")
+            _not_built(failure, console)
         expired = each["expired"]
         if expired is not None and expired["snapshots"]:
             gone = f"{count(expired['snapshots'], 'snapshot')} expired, {count(expired['files'], 'file')} deleted"
@@ -171,10 +171,17 @@ def _plan(document: Document, console: Console) -> None:
 
 
 def _held(document: Document, console: Console) -> None:
-    """Buckets that wait for somebody."""
+    """Buckets that wait for somebody, and groups that could not be built."""
     for each in document["held"]:
         where = f"{partition(each['partition'])} bucket {each['bucket']}" if each["partition"] else f"bucket {each['bucket']}"
         say(console, f"Nothing is done in {where}: {each['reason']}", "yellow")
+    for each in document["quarantined"]:
+        _not_built(each, console)
+
+
+def _not_built(each: Document, console: Console) -> None:
+    where = f"{partition(each['partition'])} bucket {each['bucket']}" if each["partition"] else f"bucket {each['bucket']}"
+    say(console, f"The index on {each['column']} of level {each['level']} in {where} could not be built: {each['reason']}", "yellow")
 
 
 def _rebuild(rebuild: Mapping[str, Any], output_level: int | None) -> str:

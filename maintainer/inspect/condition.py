@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from maintainer.index.groups import APPEND_FILE, UNKNOWN_SOURCE
-from maintainer.inspect.coverage import coverage
+from maintainer.inspect.coverage import NOT_BUILT, Coverage, coverage
 from maintainer.inspect.diagnosis import INFO, WARNING, Finding
 from maintainer.maintain.unmarked import schemas_without_vectors, unmarked
 from maintainer.merge.sections import key_range
@@ -53,7 +53,9 @@ def of_files(store: TableStore, state: TableState) -> Iterator[Finding]:
         why = f"{sum(never.values())} rows in {len(never)} files are visible, but no index can cover files that no compaction wrote"
         yield Finding(INFO, "APPEND files above level 0", why, do)
     missing = [f"{each.column} {each.ratio:.1%}" for each in found.definitions if each.covered_rows < found.visible_rows]
-    elsewhere = {each.reason for each in found.uncovered if each.column is not None} - {APPEND_FILE, UNKNOWN_SOURCE}
+    yield from _of_failed_groups(store, found)
+    elsewhere = {each.reason for each in found.uncovered if each.column is not None and not each.reason.startswith(NOT_BUILT)}
+    elsewhere -= {APPEND_FILE, UNKNOWN_SOURCE}
     if elsewhere and missing:
         reasons = "; ".join(sorted(elsewhere)[:3])
         yield Finding(INFO, "coverage", f"indexes cover {found.ratio():.1%} of the rows ({', '.join(missing)}): {reasons}", once)
@@ -67,3 +69,17 @@ def of_files(store: TableStore, state: TableState) -> Iterator[Finding]:
     if small >= MANY_FILES and small > 4 * buckets:
         why = f"{small} files in {buckets} buckets are far below target-file-size"
         yield Finding(INFO, "small files", why, f"maintainer compact {store.uri} --full")
+
+
+def _of_failed_groups(store: TableStore, found: Coverage) -> Iterator[Finding]:
+    groups = {
+        (str(each.column), tuple(each.partition.items()), each.bucket, each.level): each.reason.removeprefix(NOT_BUILT)
+        for each in found.uncovered
+        if each.reason.startswith(NOT_BUILT)
+    }
+    for name in sorted({name for name, *_ in groups}):
+        reasons = Counter(reason for (column, *_), reason in groups.items() if column == name)
+        count = reasons.total()
+        which = "1 group" if count == 1 else f"{count} groups"
+        why = f"{which} could not be built, and will not be tried again from the same files: {reasons.most_common(1)[0][0]}"
+        yield Finding(WARNING, f"index on {name}", why, f"remedy that, then run maintainer index {store.uri} rebuild --column {name}")

@@ -9,6 +9,7 @@
 Ratios divide by `rows` and are 1.0 when there are none. A file that is not visible is listed once, with column null; a visible file that is
 not covered once for each definition that misses it. The state of groups is evaluated on all files of the bucket, by the strict rule unless
 the table asks for the relaxed one. A definition that queries do not use (`maintainer.index.usable`) covers nothing, whatever its groups are.
+Where a group is missing because it could not be built, the reason is what went wrong then, as passes leave it for others.
 """
 
 from __future__ import annotations
@@ -23,10 +24,15 @@ from maintainer.errors import UsageError
 from maintainer.index.definition import IndexDefinition, definitions
 from maintainer.index.groups import NOT_VISIBLE, POSTPONED, evaluate
 from maintainer.index.usable import why_unusable
+from maintainer.maintain.quarantine import Failed, load, still_failed
 from maintainer.model.bucket import BucketState
 from maintainer.model.report import Entry, Report
+from maintainer.model.schema import TableSchema
+from maintainer.model.work import Group
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
+
+NOT_BUILT = "the group could not be built: "
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
     defined = definitions(schema)
     ignored = frozenset(ignored_files)
     unused = unusable(store, state, defined)
+    failures = _Failures(store, state, schema)
     rows = visible = 0
     covered = [0] * len(defined)
     uncovered: list[Uncovered] = []
@@ -115,6 +122,8 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
                 if reason is None:
                     covered[number] += count
                 else:
+                    if file.is_index_source and definition.column not in unused:
+                        reason = failures.reason(Group(bucket.key, definition.column, file.level)) or reason
                     uncovered.append(replace(found, column=definition.column, reason=reason))
     return Coverage(
         table=store.name,
@@ -125,6 +134,20 @@ def coverage(store: TableStore, state: TableState | None, ignored_files: Iterabl
         definitions=tuple(_of_definition(definition, count, rows) for definition, count in zip(defined, covered, strict=True)),
         uncovered=tuple(uncovered),
     )
+
+
+class _Failures:
+    """Why groups could not be built; looked up when the first one is missing."""
+
+    def __init__(self, store: TableStore, state: TableState | None, schema: TableSchema) -> None:
+        self._store, self._state, self._schema = store, state, schema
+        self._failed: Failed | None = None
+
+    def reason(self, group: Group) -> str | None:
+        if self._failed is None:
+            self._failed = still_failed(load(self._store), self._state, self._schema)
+        one = self._failed.get(group)
+        return None if one is None else f"{NOT_BUILT}{one.reason}"
 
 
 def unusable(store: TableStore, state: TableState | None, defined: Iterable[IndexDefinition]) -> dict[str, str]:
