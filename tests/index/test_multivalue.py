@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maintainer.data.spill import Spill
 from maintainer.data.values import to_arrow_array
 from maintainer.errors import CorruptFile, MaintainerError, Unsupported, UsageError
 from maintainer.format import index_meta
 from maintainer.index.family import multivalue, ordering
+from maintainer.index.payload import Move, Resources, Rows
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.types import BINARIES, FLOATS, DataType, TypeRoot
 from tests.support.builders import type_
@@ -216,10 +220,13 @@ def test_arrays_of_one_size_may_be_sliced_and_null() -> None:
     assert build_arrays([pa.array(rows, pa.list_(pa.int32(), 2))], index, 4) == build(index, rows)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_batches_leave_no_trace(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("memory", [1 << 28, 4_000])
+def test_batches_and_runs_leave_no_trace(seed: int, memory: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ordering, "BATCH_ROWS", 7)
     monkeypatch.setattr(ordering, "BATCH_KEY_BYTES", 40)
+    monkeypatch.setattr(multivalue, "_PIECE", 5)
+    spill = Spill(str(tmp_path))
     random = np.random.default_rng(seed)
     for distinct in (1, 5, 60, 1000):
         for text in ("INT", "STRING", "DECIMAL(38, 0)", "TIMESTAMP(6)"):
@@ -228,7 +235,9 @@ def test_batches_leave_no_trace(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
             element = type_(text)
             index = definition("multivalue", array_of(element), options(40))
             chunks = [to_arrow_array(rows[at : at + 13], index.data_type) for at in range(0, 60, 13)]
-            assert content(build_arrays(chunks, index, 60)) == reference_multivalue(exploded(rows, element), 40)
+            built = build_arrays(chunks, index, 60, Resources(memory, spill))
+            assert content(built) == reference_multivalue(exploded(rows, element), 40)
+    assert not list(tmp_path.rglob("*.*"))
 
 
 def test_rows_that_are_missing_fail_the_build() -> None:
@@ -258,6 +267,46 @@ def test_what_cannot_be_indexed_is_refused(text: str, given_options: dict[str, s
     if "INT>" not in text or "ARRAY<ARRAY" in text:
         with pytest.raises(Unsupported):
             build(definition("multivalue", text), [None])
+
+
+@given(column=columns(), data=st.data(), block_size=BLOCK_SIZES)
+def test_a_payload_is_made_from_an_older_one_and_the_rows_that_it_does_not_have(
+    column: tuple[DataType, list[list[Any] | None]], data: st.DataObject, block_size: int
+) -> None:
+    element, older = column
+    index = definition("multivalue", array_of(element), options(block_size))
+    old = build(index, older)
+    # files of the older group, some of which are left, among new ones
+    ends = sorted({*data.draw(st.lists(st.integers(0, len(older)), max_size=4)), 0, len(older)})
+    whole: list[list[Any] | None] = []
+    moves, new = [], []
+    for start, end in pairwise(ends):
+        if data.draw(st.booleans()):
+            moves.append(Move(start, len(whole), end - start))
+            whole += older[start:end]
+        added = data.draw(st.lists(st.none() | st.lists(values(element) | st.sampled_from([None]), max_size=3), max_size=4))
+        if added:
+            new.append(Rows(len(whole), to_arrow_array(added, index.data_type)))
+            whole += added
+    if not whole:
+        return
+    carried = multivalue.carry(open_payload(content(old), index, old.index_meta, old.row_count), moves)
+    found = bytearray()
+    built = multivalue.build(new, index, len(whole), found.extend, carried=carried)
+    expected = build(index, whole)
+    assert bytes(found) == content(expected)
+    assert (built.index_meta, built.row_count) == (expected.index_meta, expected.row_count)
+
+
+def test_rows_are_neither_missing_nor_twice_beside_an_older_payload() -> None:
+    index = definition("multivalue", "ARRAY<INT>")
+    old = build(index, ROWS)
+    column = pa.array([[1]], pa.list_(pa.int32()))
+    for total, first in ((9, 7), (7, 6), (8, 8)):
+        carried = multivalue.carry(open_payload(content(old), index, old.index_meta, 7), [Move(0, 0, 7)])
+        with pytest.raises(MaintainerError, match="rows instead of"):
+            multivalue.build([Rows(first, column)], index, total, lambda data: None, carried=carried)
+    assert multivalue.carry(open_payload(content(old), index, None, 7), [Move(0, 0, 7)]) is None
 
 
 # ------------------------------------------------------------------------------------------------------------------ damaged payloads

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 PREFIX = "multivalue-index."
 TAKES = "an ARRAY column"
+_PIECE = 1 << 16
+"""Arrays whose elements are taken in at once."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -70,8 +72,8 @@ def build(
     carried: Any = None,
 ) -> BuiltPayload:
     """See `Family.build`."""
-    element = _element(definition)
-    with in_key_order(_pairs(rows, total_rows), element, resources) as keys:
+    run, others = (None, None) if carried is None else (carried.run, carried.rows)
+    with in_key_order(_pairs(rows, total_rows, others), _element(definition), resources, run) as keys:
         return build_keys(keys, RowSet(), definition, total_rows, sink, resources)
 
 
@@ -105,16 +107,20 @@ def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: by
     return MultivalueReader(read, size, definition, index_meta, total_rows)
 
 
-def _pairs(rows: Iterable[Rows], total_rows: int) -> Iterator[Pairs]:
-    after = 0
+def _pairs(rows: Iterable[Rows], total_rows: int, others: int | None) -> Iterator[Pairs]:
+    """The elements of rows, between which there may be gaps only when so many others are carried."""
+    after = taken = 0
     for first, arrays in rows:
-        if first != after:
-            raise MaintainerError(f"rows from {after} on are missing: the next is {first}")
-        after += len(arrays)
-        yield Pairs(*explode(arrays, first))
-    if after != total_rows:
-        raise MaintainerError(f"the source files hold {after} rows instead of the {total_rows} that their metadata says")
-    if not total_rows:
+        if first != after and (others is None or first < after):
+            raise MaintainerError(f"rows from {after} on are missing, or come twice: the next is {first}")
+        after = first + len(arrays)
+        taken += len(arrays)
+        for start in range(0, len(arrays), _PIECE):
+            yield Pairs(*explode(arrays.slice(start, _PIECE), first + start))
+    taken += others or 0
+    if taken != total_rows or after > total_rows:
+        raise MaintainerError(f"the source files hold {taken} rows instead of the {total_rows} that their metadata says")
+    if not taken:
         raise MaintainerError("an index payload needs at least one row")
 
 
