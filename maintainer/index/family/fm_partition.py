@@ -8,7 +8,6 @@ and of suffixes at once.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -20,9 +19,8 @@ from maintainer.errors import CorruptFile
 from maintainer.format import posting
 from maintainer.format.fm_decode import bits, decode_ranks
 from maintainer.format.fm_layout import SEPARATOR, TERMINATOR, PartitionDirectory
-from maintainer.format.fm_vector import SAMPLES
 from maintainer.format.stored_block import ReadRange
-from maintainer.index.family.fm_ranks import Numbers, Pages, Ranks, RawBlocks, Samples
+from maintainer.index.family.fm_ranks import Numbers, Pages, Ranks, Samples, decoded_size
 
 END_OF_ROW, END_OF_TEXT = 256, 257
 """Codes of needles beside those of bytes."""
@@ -34,26 +32,28 @@ _LOCATED = 1 << 16
 
 
 class Partition:
-    """An open partition, for several threads: whoever asks it holds `lock`. Its blocks take at most `size` bytes, and that at most `budget` or
-    one block of each vector."""
+    """An open partition. Its blocks take at most `budget` bytes, or one block of each vector."""
 
     def __init__(self, directory: PartitionDirectory, read: ReadRange, page_size: int, budget: int) -> None:
         self.directory = directory
-        self.lock = threading.Lock()
         vectors = [*directory.levels, directory.sampled, directory.boundaries, directory.samples]
-        sizes = [4 * vector.values(0) if vector.kind is SAMPLES else Ranks.block_bytes(vector) for vector in vectors]
-        total = sum(size * len(vector.blocks) for size, vector in zip(sizes, vectors, strict=True))
-        stored = sum(block.stored_size for block in directory.blocks)
-        pages = min(stored, budget // 4)
+        total = sum(decoded_size(vector) * len(vector.blocks) for vector in vectors)
+        pages = budget // 4
         share = min(1.0, (budget - pages) / total)
         rooms = [max(1, int(len(vector.blocks) * share)) for vector in vectors]
-        self.size = pages + sum(size * room for size, room in zip(sizes, rooms, strict=True))
-        self.raw_blocks: RawBlocks = Pages(read, page_size, pages)
+        self._pages = Pages(read, page_size, pages)
         *self._levels, self._sampled, self._boundaries = (
-            Ranks(vector, room, self.raw_blocks) for vector, room in zip(vectors[:-1], rooms[:-1], strict=True)
+            Ranks(vector, room, self._pages) for vector, room in zip(vectors[:-1], rooms[:-1], strict=True)
         )
-        self._samples = Samples(directory.samples, rooms[-1], self.raw_blocks, directory.rate, directory.length)
+        self._samples = Samples(directory.samples, rooms[-1], self._pages, directory.rate, directory.length)
         self._symbol_of = np.append(directory.symbols, [SEPARATOR, TERMINATOR]).astype(np.int64)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held."""
+        blocks = sum(held.size for held in (*self._levels, self._sampled, self._boundaries, self._samples))
+        entries = 300 * sum(len(vector.blocks) for vector in self.directory.vectors)
+        return blocks + self._pages.size + entries + 4096
 
     @cached_property
     def bottoms(self) -> Numbers:
@@ -134,7 +134,7 @@ class Partition:
             found.add_range(0, vector.length)
         elif vector.totals[0]:
             wanted = np.flatnonzero(vector.inside[:, 0]).tolist()
-            for block, raw in self.raw_blocks(vector, wanted):
+            for block, raw in self._pages(vector, wanted):
                 values = vector.values(block)
                 words = decode_ranks(vector.kind, raw, values, vector.inside[block], vector.blocks[block].offset).words
                 found |= posting.to_bitmap(np.flatnonzero(bits(words, values)) + block * vector.kind.block_values)

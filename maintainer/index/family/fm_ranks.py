@@ -28,42 +28,53 @@ _ONE = np.uint64(1)
 
 
 class Pages:
-    """Reads the blocks of a vector by pages of at most `page_size` raw bytes, counted from its start; `limit` bytes of pages are held."""
+    """Reads the blocks of a vector by pages of at most `page_size` raw bytes, counted from its start. At most `limit` bytes of pages are held,
+    each until all of its blocks have been given."""
 
     def __init__(self, read: ReadRange, page_size: int, limit: int) -> None:
         self._read = read
         self._page_size = page_size
         self._limit = limit
-        self._held: OrderedDict[int, bytes] = OrderedDict()
-        self._size = 0
+        self._held: OrderedDict[int, tuple[bytes, set[int]]] = OrderedDict()
+        self.size = 0
+        """Bytes that are held."""
 
     def __call__(self, vector: Vector, blocks: Iterable[int]) -> Iterator[tuple[int, bytes]]:
         """See `RawBlocks`."""
         step = max(1, self._page_size // vector.kind.size(vector.values(0)))
         for page, wanted in groupby(blocks, lambda block: block // step):
-            infos = vector.blocks[page * step : (page + 1) * step]
-            data = self._page(infos[0].offset, infos[-1].end)
+            first = page * step
+            infos = vector.blocks[first : first + step]
+            start, end = infos[0].offset, infos[-1].end
+            data, left = self._held.pop(start, (b"", set()))
+            self.size -= len(data)
+            if not data:
+                data, left = self._read(start, end - start), set(range(first, first + len(infos)))
             for block in wanted:
                 info = vector.blocks[block]
-                start = info.offset - infos[0].offset
-                yield block, fm_block.load(info, data[start : start + info.stored_size])
+                yield block, fm_block.load(info, data[info.offset - start : info.end - start])
+                left.discard(block)
+            if left and len(data) <= self._limit:
+                self._held[start] = data, left
+                self.size += len(data)
+                while self.size > self._limit:
+                    self.size -= len(self._held.popitem(last=False)[1][0])
 
-    def _page(self, start: int, end: int) -> bytes:
-        data = self._held.get(start)
-        if data is not None:
-            self._held.move_to_end(start)
-            return data
-        data = self._read(start, end - start)
-        if len(data) <= self._limit:
-            self._held[start] = data
-            self._size += len(data)
-            while self._size > self._limit:
-                self._size -= len(self._held.popitem(last=False)[1])
-        return data
+
+def decoded_size(vector: Vector) -> int:
+    """Bytes of a decoded block of a vector."""
+    kind, values = vector.kind, vector.values(0)
+    if kind is SAMPLES:
+        return 4 * values
+    words = kind.words(values)
+    return words * (8 + 2 * kind.counted) + 4 * kind.counted * -(-words // GROUP_WORDS)
 
 
 class HeldBlocks:
     """The decoded blocks of a vector, `room` of them at most; the one that was loaded first makes place."""
+
+    block_size = 0
+    """Bytes of a decoded block."""
 
     def __init__(self, vector: Vector, room: int, raw_blocks: RawBlocks) -> None:
         self._vector = vector
@@ -72,6 +83,11 @@ class HeldBlocks:
         self._slot_of = np.full(len(vector.blocks), -1, np.int64)
         self._block_of = np.full(min(room, len(vector.blocks)), -1, np.int64)
         self._next = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held."""
+        return self.block_size * int((self._block_of >= 0).sum())
 
     def _portions(self, positions: Numbers) -> Iterator[tuple[Numbers | slice, Numbers]]:
         """The slots of the blocks of all positions: for as many positions at a time as there is room for their blocks."""
@@ -122,17 +138,12 @@ class Ranks(HeldBlocks):
         self._word_shift = kind.word_values.bit_length() - 1
         self._mask = kind.block_values - 1
         self._in_word = kind.word_values - 1
+        self.block_size = decoded_size(vector)
         room = len(self._block_of)
         # Of what is not filled nothing is taken from the system.
         self._words = np.zeros((room, self._width), np.uint64)
         self._inner = np.zeros((room, self._counted, self._width), np.uint16)
         self._groups = np.zeros((room, self._counted, self._groups_width), np.int32)
-
-    @staticmethod
-    def block_bytes(vector: Vector) -> int:
-        """What a decoded block takes."""
-        words = vector.kind.words(vector.values(0))
-        return words * (8 + 2 * vector.kind.counted) + 4 * vector.kind.counted * -(-words // GROUP_WORDS)
 
     def _fill(self, slot: int, block: int, raw: bytes) -> None:
         vector = self._vector
@@ -193,6 +204,7 @@ class Samples(HeldBlocks):
         self._rate = rate
         self._length = length
         self._width = vector.values(0)
+        self.block_size = decoded_size(vector)
         self._values = np.zeros((len(self._block_of), self._width), np.int32)
 
     def _fill(self, slot: int, block: int, raw: bytes) -> None:

@@ -23,6 +23,7 @@ Nothing is read but the footers and directories of the partitions that are asked
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,6 +75,25 @@ class Question:
         return Question(self.terms + other.terms, null, self.never or other.never or contradiction)
 
 
+class Partitions:
+    """The partitions of a payload that are held between questions. All are asked in turn, so those that came first stay."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.open: dict[int, Partition] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held."""
+        return sum(partition.size for partition in self.open.values())
+
+    def keep(self, index: int, partition: Partition, limit: int) -> None:
+        """Hold a partition unless there would be more than `limit` bytes."""
+        self.open.pop(index, None)
+        if self.size + partition.size <= limit:
+            self.open[index] = partition
+
+
 class FMReader:
     """Answers from the blocks that a search comes by."""
 
@@ -82,10 +102,12 @@ class FMReader:
         self._total = total_rows
         options = definition.options
         self._memory = memory_size(options, READ_CACHE_SIZE, 64 << 20)
-        self._page_size = min(memory_size(options, DEMAND_PAGE_SIZE, 512 << 10), self._memory)
+        # Of a page most blocks are held until they are asked for, which pays only when there is room for some.
+        self._page_size = min(memory_size(options, DEMAND_PAGE_SIZE, 512 << 10), self._memory // 32)
         self._ratio = number(options, LOCATE_COST_RATIO, 0.001)
-        self._source = PayloadBytes(read, size)
-        self._kept = self._source.kept.limited(self._memory)
+        self.definition = definition
+        self.source = PayloadBytes(read, size)
+        self._kept = self.source.kept.limited(self._memory)
 
     def evaluate(self, leaf: Leaf) -> BitMap64 | None:
         """See `FamilyReader.evaluate`."""
@@ -107,26 +129,30 @@ class FMReader:
             asked = Question(null=asked.null)
         result = BitMap64()
         answered = False
-        for index, place in enumerate(self.places):
-            rows = self._rows(self._partition(index), asked)
-            answered |= rows is not None
-            if rows is None:
-                result.add_range(place.first_row, place.first_row + place.rows)
-            elif rows:
-                result |= rows.shift(place.first_row)
+        held = self._kept.made("partitions", lambda: (Partitions(), 0))
+        with held.lock:
+            for index, place in enumerate(self.places):
+                partition = held.open.get(index) or self._partition(place)
+                rows = self._rows(partition, asked)
+                held.keep(index, partition, self._memory)
+                answered |= rows is not None
+                if rows is None:
+                    result.add_range(place.first_row, place.first_row + place.rows)
+                elif rows:
+                    result |= rows.shift(place.first_row)
+            self._kept.put("partitions", held, held.size)
         return result if answered else None
 
     def _rows(self, partition: Partition, asked: Question) -> BitMap64 | None:
         """Which rows of a partition may satisfy the question; None when it declines."""
-        with partition.lock:
-            nulls = BitMap64() if asked.null is None else partition.null_rows()
-            if asked.null:
-                return nulls
-            if not asked.terms:
-                rows = BitMap64()
-                rows.add_range(0, partition.directory.rows)
-                return rows - nulls
-            found = self._search(partition, asked.terms)
+        nulls = BitMap64() if asked.null is None else partition.null_rows()
+        if asked.null:
+            return nulls
+        if not asked.terms:
+            rows = BitMap64()
+            rows.add_range(0, partition.directory.rows)
+            return rows - nulls
+        found = self._search(partition, asked.terms)
         return None if found is None else posting.to_bitmap(np.flatnonzero(found)) - nulls
 
     def _search(self, partition: Partition, terms: Sequence[Needles]) -> npt.NDArray[np.bool_] | None:
@@ -157,8 +183,8 @@ class FMReader:
     def values(self) -> Iterator[pa.LargeBinaryArray]:
         """The values of each partition, read as a whole and checked."""
         for place in self.places:
-            directory = self._directory(place)
-            yield recover(directory, Pages(self._source.range, self._page_size, 0))
+            directory = self.directory(place)
+            yield recover(directory, Pages(self.source.range, self._page_size, 0))
 
     def batches(self) -> Iterator[tuple[Sequence[bytes], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """See `FamilyReader.batches`."""
@@ -181,7 +207,7 @@ class FMReader:
         return self._kept.made("metadata", self._metadata).partitions
 
     def _metadata(self) -> tuple[Metadata, int]:
-        source = self._source
+        source = self.source
         if not self._meta:
             raise CorruptFile("an FM payload has no metadata in the index manifest")
         promised = Metadata.decode(self._meta)
@@ -190,7 +216,7 @@ class FMReader:
         if source.size < FOOTER_SIZE:
             raise CorruptFile(f"an FM payload cannot have {source.size} bytes")
         footer = ContainerFooter.decode(source.range(source.size - FOOTER_SIZE, FOOTER_SIZE), source.size)
-        found = Metadata.decode(self._load(footer.directory))
+        found = Metadata.decode(self.load(footer.directory))
         if found != promised:
             raise CorruptFile("the metadata of an FM payload in the index manifest is not that of the file")
         if (found.first_row, found.rows, len(found.partitions)) != (footer.first_row, footer.rows, footer.partitions):
@@ -199,25 +225,21 @@ class FMReader:
             raise CorruptFile("the partitions of an FM payload do not end at its directory", offset=footer.directory.offset)
         return found, 200 * len(found.partitions)
 
-    def _partition(self, index: int) -> Partition:
-        def make() -> tuple[Partition, int]:
-            directory = self._directory(self.places[index])
-            partition = Partition(directory, self._source.range, self._page_size, self._memory)
-            return partition, partition.size
+    def _partition(self, place: Place) -> Partition:
+        return Partition(self.directory(place), self.source.range, self._page_size, self._memory)
 
-        return self._kept.made(("partition", index), make)
-
-    def _directory(self, place: Place) -> PartitionDirectory:
-        """Mostly by one read: it is at the end of the partition."""
+    def directory(self, place: Place) -> PartitionDirectory:
+        """All of a partition but its blocks. Mostly by one read: it is at the end of the partition."""
         start = max(place.start, place.end - TAIL_SIZE)
-        tail = self._source.range(start, place.end - start)
+        tail = self.source.range(start, place.end - start)
         footer = PartitionFooter.decode(tail[-FOOTER_SIZE:], place)
         info = footer.directory
-        raw = fm_block.load(info, tail[info.offset - start : info.end - start]) if info.offset >= start else self._load(info)
+        raw = fm_block.load(info, tail[info.offset - start : info.end - start]) if info.offset >= start else self.load(info)
         return PartitionDirectory.decode(raw, footer, place.start)
 
-    def _load(self, info: fm_block.BlockInfo) -> bytes:
-        return fm_block.load(info, self._source.range(info.offset, info.stored_size))
+    def load(self, info: fm_block.BlockInfo) -> bytes:
+        """The raw bytes of a block."""
+        return fm_block.load(info, self.source.range(info.offset, info.stored_size))
 
 
 def _intervals(partition: Partition, needles: Needles) -> list[tuple[int, int, int]]:
