@@ -20,24 +20,54 @@ import org.apache.paimon.types.DataType;
 final class Evolution {
     private Evolution() {}
 
-    /** One commit of changes: [{"add", "type"}, {"rename", "to"}, {"drop"}, {"retype", "type"}, {"set", "to"}], columns as names or paths. */
+    /**
+     * One commit of changes: [{"add", "type", "comment"?, "move"?}, {"rename", "to"}, {"drop"}, {"retype", "type"}, {"nullable", "to"}, {"comment", "to"},
+     * {"default", "to"}, {"place", "move"}, {"set", "to"}, {"unset"}, {"describe"}], columns as names or paths; a move is ["FIRST"] or ["AFTER", "c"].
+     */
     static long alter(Path table, JsonNode changes) throws Exception {
         List<SchemaChange> found = new ArrayList<>();
         for (JsonNode change : changes) {
             if (change.has("add")) {
-                found.add(SchemaChange.addColumn(path(change.get("add")), Values.type(change.get("type")), null, null));
+                String[] added = path(change.get("add"));
+                found.add(
+                        SchemaChange.addColumn(
+                                added, Values.type(change.get("type")), text(change.get("comment")), move(added[added.length - 1], change.get("move"))));
             } else if (change.has("rename")) {
                 found.add(SchemaChange.renameColumn(path(change.get("rename")), change.get("to").asText()));
             } else if (change.has("drop")) {
                 found.add(SchemaChange.dropColumn(path(change.get("drop"))));
             } else if (change.has("retype")) {
                 found.add(SchemaChange.updateColumnType(path(change.get("retype")), Values.type(change.get("type")), true));
+            } else if (change.has("nullable")) {
+                found.add(SchemaChange.updateColumnNullability(path(change.get("nullable")), change.get("to").asBoolean()));
+            } else if (change.has("comment")) {
+                found.add(SchemaChange.updateColumnComment(path(change.get("comment")), text(change.get("to"))));
+            } else if (change.has("default")) {
+                found.add(SchemaChange.updateColumnDefaultValue(path(change.get("default")), text(change.get("to"))));
+            } else if (change.has("place")) {
+                found.add(SchemaChange.updateColumnPosition(move(change.get("place").asText(), change.get("move"))));
+            } else if (change.has("unset")) {
+                found.add(SchemaChange.removeOption(change.get("unset").asText()));
+            } else if (change.has("describe")) {
+                found.add(SchemaChange.updateComment(text(change.get("describe"))));
             } else {
                 found.add(SchemaChange.setOption(change.get("set").asText(), change.get("to").asText()));
             }
         }
         org.apache.paimon.fs.Path location = new org.apache.paimon.fs.Path(table.toAbsolutePath().normalize().toString());
         return new SchemaManager(LocalFileIO.create(), location).commitChanges(found).id();
+    }
+
+    private static String text(JsonNode node) {
+        return node == null || node.isNull() ? null : node.asText();
+    }
+
+    private static SchemaChange.Move move(String column, JsonNode place) {
+        if (place == null || place.isNull()) {
+            return null;
+        }
+        String reference = place.size() > 1 ? place.get(1).asText() : null;
+        return new SchemaChange.Move(column, reference, SchemaChange.Move.MoveType.valueOf(place.get(0).asText()));
     }
 
     private static String[] path(JsonNode node) {
