@@ -26,6 +26,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from maintainer.errors import CorruptFile, CorruptTable, UsageError
 from maintainer.index import groups
 from maintainer.index.definition import definitions
+from maintainer.index.definition_changes import why_dropped
 from maintainer.maintain.compact import append_files, unit_options
 from maintainer.maintain.estimate import index_memory, merging_memory
 from maintainer.maintain.pick import (
@@ -45,7 +46,7 @@ from maintainer.maintain.unit import Rewrite, Upgrade, steps
 from maintainer.maintain.unmarked import HEAL, unmarked, unmerged
 from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
-from maintainer.model.files import BucketKey, DataFileMeta, FileSource
+from maintainer.model.files import BucketKey, DataFileMeta, FileSource, IndexFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.work import CompactionUnit, Group, PickMemory, Plan, Rebuild, Work, WorkKind
 from maintainer.storage.layout import Layout, partition_text
@@ -141,6 +142,7 @@ class _Planner:
         self.layout = Layout.of(schema)
         self.key = key_range(schema.key_types)
         self.definitions = definitions(schema)
+        self.is_async = self.table_options.index_mode == "async"
         self.rewrite_append = request.rewrite_append and bool(self.definitions)
         self.rewritten_bytes = 0
         self.waiting = 0
@@ -358,7 +360,7 @@ class _Planner:
 
     def _expected_rebuilds(self, bucket: BucketState, expected: BucketState) -> tuple[tuple[Rebuild, ...], int]:
         """Groups to build once the files are as expected, and the memory of the largest of them."""
-        if self.table_options.index_mode == "async":
+        if self.is_async:
             return (), 0
         before = groups.sources(bucket.files)
         quarantined = self._quarantined.get(bucket.key, {})
@@ -389,12 +391,17 @@ class _Planner:
         return Work(
             kind=WorkKind.INDEX,
             bucket=bucket,
-            reason=_groups_reason(len(built), sum(len(plan.inputs) for _, plan in plans), len(orphans), bool(forced)),
+            reason=_groups_reason(len(built), sum(len(plan.inputs) for _, plan in plans), bool(forced), self._why(orphans)),
             rebuilds=tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in built)),
             second_round=False,
             estimated_bytes=size,
             estimated_memory=index_memory(bucket, built),
         )
+
+    def _why(self, orphans: Sequence[IndexFileMeta]) -> list[str]:
+        """Why payloads are of no definition, each with the column that it has, or had."""
+        told = (why_dropped(payload, self.schema) for payload in orphans)
+        return [f"{column}: {why}" if column else why for column, why in told]
 
 
 def _expected(
@@ -426,14 +433,15 @@ def _zone(options: TableOptions) -> ZoneInfo | None:
         raise UsageError(f"option read.time-zone = {name!r}: there is no such time zone") from None
 
 
-def _groups_reason(built: int, replaced: int, orphans: int, forced: bool) -> str:
+def _groups_reason(built: int, replaced: int, forced: bool, orphans: Sequence[str]) -> str:
     parts = []
     if built:
         parts.append(f"{built} group{'s' * (built > 1)} {'to be built as asked' if forced else 'missing or stale'}")
     if replaced and not forced:
         parts.append(f"{replaced} stale payload{'s' * (replaced > 1)} to be dropped")
     if orphans:
-        parts.append(f"{orphans} payload{'s' * (orphans > 1)} of no definition to be dropped")
+        why = "; ".join(dict.fromkeys(orphans))
+        parts.append(f"{len(orphans)} payload{'s' * (len(orphans) > 1)} of no definition to be dropped ({why})")
     return "; ".join(parts)
 
 
