@@ -61,6 +61,15 @@ class Coding:
     compress: Compressor | None = None
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Where partitions end: a value is shorter than `size` by two at least; a partition of several rows has at most `symbols` and `rows`."""
+
+    size: int
+    symbols: int
+    rows: int
+
+
 @dataclass(frozen=True, eq=False)
 class Text:
     """The rows of a partition as symbols: those of the bytes that occur follow the two that are always there."""

@@ -36,7 +36,7 @@ class FamilyName(StrEnum):
         return f"pk-{self}.index.columns"
 
 
-MAINTAINED = frozenset({FamilyName.BTREE, FamilyName.BITMAP, FamilyName.MULTIVALUE})
+MAINTAINED = frozenset({FamilyName.BTREE, FamilyName.BITMAP, FamilyName.MULTIVALUE, FamilyName.FM})
 SORTED = (FamilyName.BTREE, FamilyName.BITMAP, FamilyName.MULTIVALUE, FamilyName.FM)
 """The families of exact predicates, which share the rules for their table; the others rank what they find."""
 

@@ -64,8 +64,9 @@ ACTED_ON: Mapping[str, str] = {
         "commit.strict-mode.last-safe-snapshot write.sequence-number-init-mode"
     ),
     "index definitions": (
-        "pk-btree.index.columns pk-bitmap.index.columns pk-multivalue.index.columns fields.*.pk-btree.index.options "
-        "fields.*.pk-bitmap.index.options fields.*.pk-multivalue.index.options btree-index.* bitmap-index.* multivalue-index.* sorted-index.*"
+        "pk-btree.index.columns pk-bitmap.index.columns pk-multivalue.index.columns pk-fm.index.columns fields.*.pk-btree.index.options "
+        "fields.*.pk-bitmap.index.options fields.*.pk-multivalue.index.options fields.*.pk-fm.index.options btree-index.* bitmap-index.* "
+        "multivalue-index.* fm-index.* sorted-index.*"
     ),
     "what is kept": (
         "snapshot.num-retained.* snapshot.time-retained snapshot.expire.limit snapshot.clean-empty-directories "
@@ -124,7 +125,7 @@ HARMLESS: Mapping[str, str] = {
         "format-table.* dynamic-bucket.* postpone.* compaction.min.file-num compaction.file-num-limit compaction.delete-ratio-threshold "
         "global-index.build.* global-index.column-update-action global-index.row-count-per-shard"
     ),
-    "options of index families; the table has no index of them": "fm-index.* full-text.* ivf-* hnsw* diskann*",
+    "options of index families; the table has no index of them": "full-text.* ivf-* hnsw* diskann*",
 }
 
 UNSET = frozenset({""})
@@ -155,8 +156,7 @@ def _refusals() -> Iterator[tuple[str, Refusal]]:
     yield from refuse("null keys are not merged yet", "primary-key.nullable")
     yield from refuse(
         "indexes of this family are not maintained yet",
-        "pk-fm.index.columns pk-vector.index.columns pk-full-text.index.columns fields.*.pk-fm.index.* fields.*.pk-vector.* "
-        "fields.*.pk-full-text.index.*",
+        "pk-vector.index.columns pk-full-text.index.columns fields.*.pk-vector.* fields.*.pk-full-text.index.*",
         UNSET,
     )
     yield from refuse("Iceberg metadata would not follow our commits", "metadata.iceberg.storage", ["disabled"])

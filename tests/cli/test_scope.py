@@ -26,7 +26,6 @@ OPTIONS = [
     ("bucket", "-1"),
     ("bucket", "-2"),
     ("pk-vector.index.columns", "n"),
-    ("pk-fm.index.columns", "v"),
     ("pk-full-text.index.columns", "v"),
     ("pk-clustering-override", "true"),
     ("row-tracking.enabled", "true"),

@@ -56,7 +56,6 @@ REFUSED_OPTIONS = [
     ("chain-table.enabled", "true", "false"),
     ("pk-vector.index.columns", "v", ""),
     ("pk-full-text.index.columns", "v", ""),
-    ("pk-fm.index.columns", "v", ""),
     ("lock.enabled", "true", "false"),
     ("row-tracking.enabled", "true", "false"),
     ("data-evolution.enabled", "true", "false"),

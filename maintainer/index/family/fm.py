@@ -15,9 +15,8 @@ there is less than `BYTES_PER_SYMBOL` for each symbol, partitions are smaller th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +25,18 @@ import pyarrow.compute as pc
 
 from maintainer.errors import MaintainerError, UsageError
 from maintainer.format.byte_column import ByteColumn, of_arrow
-from maintainer.format.fm_encode import BYTES_PER_SYMBOL, Coding, PayloadWriter, Text, text_of
+from maintainer.format.fm_encode import BYTES_PER_SYMBOL, Coding, Limits, PayloadWriter, Text, text_of
 from maintainer.format.fm_layout import MAX_RATE
 from maintainer.format.stored_block import ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
+from maintainer.index.family.fm_carried import CarriedPartitions, carried_partitions
 from maintainer.index.family.fm_reader import FMReader
 from maintainer.index.options import block_compressor, integer, memory_size, number
-from maintainer.index.payload import BuiltPayload, PayloadOutput, Resources, Rows
+from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
 from maintainer.model.types import CHARACTERS, DataType
+
+if TYPE_CHECKING:
+    from maintainer.index.family import FamilyReader
 
 PREFIX = "fm-index."
 _LEAST_LIMIT = 1 << 20
@@ -47,7 +50,7 @@ def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> No
     """See `Family.validate`."""
     if data_type.root not in CHARACTERS:
         raise UsageError(f"FM index requires a character string column, but column '{column}' is {data_type}. Index another column.")
-    limits(options, Resources().memory)
+    limits(options)
     coding(options)
     memory_size(options, f"{PREFIX}read-cache-size", 64 << 20)
     page = memory_size(options, f"{PREFIX}demand-page-size", 512 << 10)
@@ -58,24 +61,15 @@ def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> No
         raise UsageError(f"{PREFIX}locate-cost-ratio must be above 0 and at most 1, but is {ratio}.")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Where partitions end. No value may be as long as `size`; `symbols` is what a partition of several rows may have."""
-
-    size: int
-    symbols: int
-    rows: int
-
-
-def limits(options: Mapping[str, str], memory: int) -> Limits:
-    """The limits that the options set; partitions also fit into so many bytes of memory."""
+def limits(options: Mapping[str, str], memory: int | None = None) -> Limits:
+    """The limits that the options set, and so many bytes of memory."""
     size = memory_size(options, f"{PREFIX}partition-size", 16 << 20)
     if not 2 <= size < 2**31 - 1:
         raise UsageError(f"FM index partition size must be between 2 bytes and 2147483646 bytes, but {PREFIX}partition-size is {size}.")
     rows = integer(options, f"{PREFIX}partition-row-count", 100_000)
     if not 0 < rows < 2**31:
         raise UsageError(f"FM index partition row count must be positive and below 2^31, but {PREFIX}partition-row-count is {rows}.")
-    return Limits(size, min(size, max(memory // BYTES_PER_SYMBOL, _LEAST_LIMIT)), rows)
+    return Limits(size, size if memory is None else min(size, max(memory // BYTES_PER_SYMBOL, _LEAST_LIMIT)), rows)
 
 
 def coding(options: Mapping[str, str]) -> Coding:
@@ -92,18 +86,40 @@ def build(
     total_rows: int,
     sink: Sink,
     resources: Resources | None = None,
-    carried: Any = None,
+    carried: CarriedPartitions | None = None,
 ) -> BuiltPayload:
     """See `Family.build`."""
     output = PayloadOutput(sink)
     writer = PayloadWriter(output.write, coding(definition.options))
-    for text in _texts(rows, limits(definition.options, (resources or Resources()).memory), writer.rows):
+    if carried is not None:
+        for partition in carried.partitions:
+            writer.copy(partition, carried.stored(partition))
+    for text in _texts(_from(rows, writer.rows), limits(definition.options, (resources or Resources()).memory), writer.rows):
         writer.add(text)
     if writer.rows != total_rows:
         raise MaintainerError(f"the source files hold {writer.rows} rows instead of the {total_rows} that their metadata says")
     if not total_rows:
         raise MaintainerError("an index payload needs at least one row")
     return output.built(total_rows, writer.finish())
+
+
+def carry(reader: FamilyReader, moves: Sequence[Move]) -> CarriedPartitions | None:
+    """See `Family.carry`."""
+    assert isinstance(reader, FMReader)
+    options = reader.definition.options
+    return carried_partitions(reader, moves, limits(options), coding(options))
+
+
+def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> FMReader:  # noqa: A001
+    """See `Family.open`."""
+    return FMReader(read, size, definition, index_meta, total_rows)
+
+
+def _from(rows: Iterable[Rows], start: int) -> Iterator[Rows]:
+    """The rows that are not before `start`."""
+    for first, values in rows:
+        known = max(0, min(start - first, len(values)))
+        yield Rows(first + known, values.slice(known))
 
 
 def _texts(rows: Iterable[Rows], bounds: Limits, after: int) -> Iterator[Text]:
@@ -121,7 +137,7 @@ def _texts(rows: Iterable[Rows], bounds: Limits, after: int) -> Iterator[Text]:
         return text
 
     for first, values in rows:
-        if first != after:
+        if first != after and len(values):
             raise MaintainerError(f"rows from {after} on are missing: the next is {first}")
         after += len(values)
         column, missing = _bytes_of(values)
@@ -160,8 +176,3 @@ def _bytes_of(values: pa.Array) -> tuple[ByteColumn, npt.NDArray[np.bool_]]:
     if values.type not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
         values = values.cast(pa.large_binary())
     return of_arrow(values), nulls
-
-
-def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> FMReader:  # noqa: A001
-    """See `Family.open`."""
-    return FMReader(read, size, definition, index_meta, total_rows)
