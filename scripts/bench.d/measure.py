@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import compactions
+import indexes
 import java
 import memory
 import passes
@@ -22,10 +23,14 @@ MEASUREMENTS = (
     ("pass.updates", passes.updates),
     ("memory.long", memory.long),
     ("memory.wide", memory.wide),
+    ("index.build", indexes.builds),
+    ("index.rebuild", indexes.rebuilds),
+    ("index.lookup", indexes.lookups),
+    ("memory.index", indexes.memory),
     ("java", java.measure),
     ("help", passes.start_up),
 )
-CHILDREN = {**compactions.CHILDREN, **passes.CHILDREN, **memory.CHILDREN}
+CHILDREN = {**compactions.CHILDREN, **passes.CHILDREN, **memory.CHILDREN, **indexes.CHILDREN}
 
 
 def main() -> int:

@@ -45,6 +45,28 @@ def test_each_line_has_a_name_a_value_a_unit_and_what_it_is_held_against(
     assert all(list(line) == ["name", "value", "unit", "versus"] and line["value"] > 0 for line in lines)
 
 
+def test_indexes_are_measured_and_their_work_is_checked(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    indexes = sys.modules["indexes"]
+    for name, value in {"ROWS": 4000, "MANY_ROWS": 8000, "TEXT_BYTES": 40_000, "ROUNDS": 1, "FILE_ROWS": 2000}.items():
+        monkeypatch.setattr(indexes, name, value)
+    monkeypatch.setattr(indexes, "CASES", {name: indexes.CASES[name] for name in ("multivalue_text", "fm_lines")})
+    monkeypatch.setattr(indexes, "LONG", ("multivalue_text",))
+    monkeypatch.setattr(sys, "argv", ["measure.py", "index", "memory.index"])
+    bench.main()
+    lines = {line["name"]: line["value"] for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert lines.keys() - {f"index.build.{name}.ratio" for name in indexes.CASES} == {
+        "index.build.multivalue_text.cpu",
+        *(f"index.build.fm_lines.{figure}" for figure in ("mb_per_cpu_second", "cpu", "extra_memory")),
+        *(f"index.rebuild.{family}.{figure}" for family in indexes.INDEXED for figure in ("cpu_ratio", "bytes_ratio")),
+        "index.lookup.cold_reads",
+        "index.lookup.warm_wall",
+        "memory.index.multivalue_text",
+    }
+    assert all(value > 0 for name, value in lines.items() if not name.endswith("extra_memory"))
+
+
 def test_an_exceeded_limit_is_an_exit_code(bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["measure.py", "help"])
     for limit, code in ((1e9, 0), (0.0, 1)):
