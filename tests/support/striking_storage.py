@@ -204,10 +204,7 @@ def named_by(store: TableStore, snapshot: Snapshot) -> set[str]:
 
 
 def files_below(path: str) -> set[str]:
-    """All files of a table's directory, without the hints."""
+    """All files of a table's directory, without the hints and notes that nothing depends on."""
     root = Path(path)
     found = {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()}
-    for hint in ("LATEST", "EARLIEST"):
-        with suppress(KeyError):
-            found.remove(f"snapshot/{hint}")
-    return found
+    return found - {"snapshot/LATEST", "snapshot/EARLIEST", "maintainer/index-failures.json"}
