@@ -96,6 +96,13 @@ class ByteColumn:
             row += self.count
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
+    def uniform(self) -> ByteColumn:
+        """The same column, with a width where all rows have that many bytes."""
+        width = len(self.data) // self.count if self.count else 0
+        if self.width is None and width and len(self.data) == width * self.count and bool((self.lengths == width).all()):
+            return ByteColumn(self.data, None, width=width)
+        return self
+
     def slice(self, start: int, stop: int) -> ByteColumn:
         """Rows [start, stop) without a copy of their bytes."""
         if self.width is not None:

@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from maintainer.data.spill import Spill
 from maintainer.data.values import to_arrow_array
-from maintainer.format import key_bytes
-from maintainer.index.family import bitmap, column_sort, ordering
+from maintainer.format import bitmap_file, key_bytes
+from maintainer.index.family import column_sort, ordering
+from maintainer.index.payload import DEFAULT_MEMORY, Resources
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.types import CHARACTERS, FLOATS, DataType, TypeRoot
 from maintainer.model.values import order_key
@@ -169,9 +171,11 @@ def test_random_columns(kind: str, part: int, monkeypatch: pytest.MonkeyPatch) -
         chance = random.Random(seed)
         monkeypatch.setattr(ordering, "BATCH_ROWS", chance.choice([1, 2, 7, 1 << 18]))
         monkeypatch.setattr(ordering, "BATCH_KEY_BYTES", chance.choice([1, 40, 32 << 20]))
+        monkeypatch.setattr(ordering, "_PIECE", chance.choice([1, 5, 1 << 16]))
+        memory = chance.choice([1, 2_000, 20_000, DEFAULT_MEMORY])
         monkeypatch.setattr(column_sort, "_SAMPLE", chance.choice([1, 5, 2048]))
         monkeypatch.setattr(column_sort, "_REPEATS", chance.choice([1, 2, 4]))
-        monkeypatch.setattr(bitmap, "BATCH_IDS", chance.choice([1, 3, 1 << 20]))
+        monkeypatch.setattr(bitmap_file, "CHUNK_IDS", chance.choice([1, 3, 1 << 20]))
         name = chance.choice(list(EDGES))
         block_size = chance.choice([1, 5, 20, 100, 65536])
         block = "block-size" if kind == "btree" else "dictionary-block-size"
@@ -183,7 +187,8 @@ def test_random_columns(kind: str, part: int, monkeypatch: pytest.MonkeyPatch) -
         arrays = chunks(chance, values, index.data_type)
         about = f"seed {seed}: {name}, {values}"
         given = arrays if chance.random() < 0.5 or any(pa.types.is_dictionary(each.type) for each in arrays) else iter(arrays)
-        built = build_arrays(given, index, len(values))
+        built = build_arrays(given, index, len(values), Resources(memory, spill := Spill()))
+        assert not spill.used
         entries, nulls = grouped(values, index.data_type)
         if kind == "btree" or peers == "off":
             assert content(built) == REFERENCES[kind](entries, nulls, block_size, compression), about

@@ -14,17 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from maintainer.format import key_bytes
+from maintainer.format import byte_column, key_bytes
 from maintainer.format.byte_column import ByteColumn
-from maintainer.index.family.key_runs import Int64s, KeyBatch
+from maintainer.index.family.key_runs import Int64s, KeyBatch, text_order
 from maintainer.merge.order import sort_groups, stable_argsort
 from maintainer.model.types import CHARACTERS, DataType
 
 _SAMPLE = 2048
 _REPEATS = 4
 """How often, on average, the first texts of an array must repeat to be held once."""
-_ENTRY_BYTES = 72
+_ENTRY_BYTES = 32
 """What sorting holds of each entry besides the entry itself, which it may hold twice: a word, an order and what they are made from."""
+_TEXT_BYTES = 64
+"""The same of a text."""
 _PAIR_BYTES = 48
 """And of each pair, where there are fewer entries than pairs."""
 _OFFSET = 8
@@ -60,7 +62,7 @@ class Column:
     def memory(self) -> int:
         """Bytes that sorting takes at its peak, with what is held now."""
         pairs = _PAIR_BYTES * self._pairs if self.repeats else 0
-        return 2 * self._bytes + _ENTRY_BYTES * self._held + pairs
+        return 2 * self._bytes + (_TEXT_BYTES if self.data_type.root in CHARACTERS else _ENTRY_BYTES) * self._held + pairs
 
     def add(self, pairs: Pairs) -> None:
         """Pairs that follow."""
@@ -88,14 +90,21 @@ class SortedColumn:
         self._order: Int64s = np.empty(0, np.int64)
         self._starts: Int64s = np.empty(0, np.int64)
         self._firsts: Int64s | None = None
+        self._texts: ByteColumn | None = None
         self._offset, self._ids = _joined(column.ids)
         numbers, repeats = column.numbers, column.repeats
         column.clear()
         if not len(self._entries):
             return
-        # Precision that the key does not hold is cut off before values are grouped.
-        words, sort_type = key_bytes.sortable(self._entries, self._type)
-        self._order, self._starts = sort_groups([words], [sort_type])
+        if self._type.root in CHARACTERS:
+            self._texts = byte_column.of_arrow(self._entries).uniform()
+            bounds = pc.min_max(self._texts.to_arrow())
+            self._order, new = text_order(self._texts, bounds["min"].as_py(), bounds["max"].as_py())
+            self._starts = np.flatnonzero(new)
+        else:
+            # Precision that the key does not hold is cut off before values are grouped.
+            words, sort_type = key_bytes.sortable(self._entries, self._type)
+            self._order, self._starts = sort_groups([words], [sort_type])
         if repeats:
             self._firsts = self._order[self._starts]
             group = np.empty(len(self._entries), np.int64)
@@ -137,6 +146,8 @@ class SortedColumn:
 
     def _keys(self, first: int, last: int) -> ByteColumn:
         entries = self._order[self._starts[first:last]] if self._firsts is None else self._firsts[first:last]
+        if self._texts is not None:
+            return self._texts.take(entries)
         return key_bytes.encode_column(self._entries.take(pa.array(entries)), self._type)
 
 

@@ -116,7 +116,7 @@ def _merged(parts: Sequence[KeyBatch], key_type: DataType) -> KeyBatch:
     """The keys of some parts, each of which is in order."""
     keys = byte_column.concat(*(part.keys for part in parts))
     if key_type.root in CHARACTERS:
-        order, new = _text_order(keys, parts)
+        order, new = text_order(keys, min(part.keys[0] for part in parts), max(part.keys[-1] for part in parts))
     else:
         order, new = _order(key_bytes.words(keys, key_type))
     ids = np.concatenate([part.ids for part in parts])
@@ -148,9 +148,8 @@ def _order(words: Sequence[Int64s]) -> tuple[Int64s, Flags]:
     return order, _differs(ordered)
 
 
-def _text_order(keys: ByteColumn, parts: Sequence[KeyBatch]) -> tuple[Int64s, Flags]:
-    """As `_order`, for texts whose smallest and largest are the ends of parts."""
-    smallest, largest = min(part.keys[0] for part in parts), max(part.keys[-1] for part in parts)
+def text_order(keys: ByteColumn, smallest: bytes, largest: bytes) -> tuple[Int64s, Flags]:
+    """A stable order of texts, and which rows of it differ from the one before."""
     common = common_prefix(smallest, largest)
     words = _eight_bytes(keys, common)
     order, new = _order([words])
