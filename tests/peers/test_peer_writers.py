@@ -46,7 +46,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "keys": ["k"],
         "options": {
             "bucket": "2", "num-sorted-run.compaction-trigger": "3", "target-file-size": "8 kb", "pk-btree.index.columns": "t",
-            "pk-bitmap.index.columns": "y",
+            "pk-bitmap.index.columns": "y", "pk-multivalue.index.columns": "l",
         },
     },
     "64-bit deletion vectors": {
