@@ -28,6 +28,7 @@ from maintainer.data.values import partition_json
 from maintainer.errors import MaintainerError
 from maintainer.index import groups
 from maintainer.index.definition import definitions
+from maintainer.index.definition_changes import DefinitionChange, definition_changes
 from maintainer.maintain.execute import Progress
 from maintainer.maintain.plan import PlanRequest, plan_table
 from maintainer.maintain.quarantine import FailedGroup, load, save, still_failed, waiting
@@ -74,6 +75,8 @@ class Known:
     """When something will have to be done that was left for later, in epoch milliseconds."""
     held: dict[BucketKey, str] = field(default_factory=dict)
     """Buckets for which nothing is done, and why, as was told already."""
+    schema: TableSchema | None = None
+    """The schema whose index definitions were told of already."""
 
     @property
     def retry_at(self) -> int | None:
@@ -149,11 +152,11 @@ def plan_pass(store: TableStore, request: PlanRequest) -> Plan:
     schema, state = _load(store, None)
     request = _with_state(request, store, schema, state)
     plan = plan_table(state, store.name, schema, request)
-    if not plan.work or not definitions(schema):
-        return plan
-    quarantined = waiting(still_failed(load(store), state, schema), request.now)
-    reasons = {group: one.reason for group, one in quarantined.items()}
-    return plan_table(state, store.name, schema, replace(request, quarantined=reasons)) if reasons else plan
+    if plan.work and definitions(schema):
+        quarantined = waiting(still_failed(load(store), state, schema), request.now)
+        reasons = {group: one.reason for group, one in quarantined.items()}
+        plan = plan_table(state, store.name, schema, replace(request, quarantined=reasons)) if reasons else plan
+    return replace(plan, definition_changes=tuple(change.notice for change in _changed_definitions(store, schema, state)))
 
 
 def default_memory() -> int:
@@ -200,6 +203,7 @@ class _Pass:
         schema, state = _load(self.store, self.known.state)
         self.known.state = state
         account.snapshot_before = None if state is None else state.snapshot.id
+        self._tell_definitions(schema, state)
         committer = Committer(self.store)
         committer.known_state = state
         lost = 0
@@ -318,6 +322,13 @@ class _Pass:
             self.known.saved = dict(self.known.failed)
             save(self.store, self.known.saved)
 
+    def _tell_definitions(self, schema: TableSchema, state: TableState | None) -> None:
+        """What somebody did to index definitions, once."""
+        before, self.known.schema = self.known.schema, schema
+        changes = _changed_definitions(self.store, schema, state) if before is None else definition_changes(before, schema)
+        for change in changes:
+            self.event("definition.changed", **change.notice.to_dict())
+
     def _tell_held(self, plan: Plan, schema: TableSchema) -> None:
         """What is not done in some buckets, once."""
         layout = Layout.of(schema)
@@ -344,6 +355,16 @@ class _Pass:
     def _call_back(self, name: str, fields: Mapping[str, Any]) -> None:
         if self.on_event is not None:
             self.on_event(name, {"table": self.store.name, **fields})
+
+
+def _changed_definitions(store: TableStore, schema: TableSchema, state: TableState | None) -> tuple[DefinitionChange, ...]:
+    """Index definitions that are not what they were when the latest snapshot was committed."""
+    if state is None or state.snapshot.schema_id == schema.id:
+        return ()
+    try:
+        return definition_changes(store.schema_of(state.snapshot), schema)
+    except MaintainerError:  # a schema that cannot be read any more: it only told what is over
+        return ()
 
 
 def _load(store: TableStore, previous: TableState | None) -> tuple[TableSchema, TableState | None]:

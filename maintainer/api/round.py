@@ -30,6 +30,9 @@ from maintainer.commit.committer import CommitOutcome, Committer
 from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
 from maintainer.errors import CommitStateUnknown, MaintainerError, MissingFile, StorageError
+from maintainer.index import groups
+from maintainer.index.definition import definitions
+from maintainer.index.definition_changes import why_dropped
 from maintainer.maintain.execute import Progress, execute
 from maintainer.maintain.reclaim.abort import abort, abort_all, abort_payloads
 from maintainer.model.files import BucketKey
@@ -88,6 +91,7 @@ class Round:
         self.terms = terms
         self.memories = memories
         self._interval = store.options(schema).commit_interval if terms.commit_interval is None else terms.commit_interval
+        self._definitions = definitions(schema)
         self._layout = Layout.of(schema)  # that of the store is another one when another table was made in this place
         self._latest: TableState | None = None
         """The table as it was last seen; None: as planned."""
@@ -234,9 +238,19 @@ class Round:
             if result.message.bucket_key not in outcome.conflicts:
                 if result.memory is not None and result.memory != PickMemory():
                     self.memories[result.message.bucket_key] = result.memory
+                self._tell_dropped(result)
                 for failure in result.failures:
                     fields = {"column": failure.column, "data_level": failure.level, "reason": failure.reason}  # `level` is that of the log
                     self.terms.event("pass.index-failed", urgent=True, **self._place(result.message.bucket_key), **fields)
+
+    def _tell_dropped(self, result: Result) -> None:
+        """Payloads that went because no definition is theirs any more."""
+        message = result.message
+        gone = (*message.deleted_index_files, *message.compact_deleted_index_files)
+        for payload in groups.of_no_definition(gone, self._definitions):
+            column, reason = why_dropped(payload, self.schema)
+            fields = {"column": column, "family": payload.index_type, "data_level": groups.level_of(payload), "reason": reason}
+            self.terms.event("payload.dropped", **self._place(message.bucket_key), **fields, file=payload.file_name)
 
     def _outcome(self, group: Sequence[Result]) -> CommitOutcome:
         try:

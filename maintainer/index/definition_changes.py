@@ -48,6 +48,10 @@ class DefinitionChange:
         return tuple(key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)) if self.change == OPTIONS else ()
 
     @property
+    def notice(self) -> DefinitionNotice:
+        return DefinitionNotice(self.now.column, str(self.now.family), self.change, self.reason)
+
+    @property
     def reason(self) -> str:
         """What happened, in words."""
         match self.change:
@@ -59,6 +63,16 @@ class DefinitionChange:
                 return f"the column was indexed as {self.old.index_type if self.old else ''}"
             case _:
                 return f"other build options: {', '.join(self.options)}"
+
+
+@dataclass(frozen=True)
+class DefinitionNotice(Entry):
+    """A changed definition, as events and plans tell of it."""
+
+    column: str
+    family: str
+    change: str
+    reason: str
 
 
 @dataclass(frozen=True)

@@ -135,10 +135,15 @@ def pick(state: BucketState, definition: IndexDefinition) -> list[GroupPlan]:
 
 def orphans(state: BucketState, definitions: Iterable[IndexDefinition]) -> list[IndexFileMeta]:
     """Payloads of primary-key indexes that no definition claims (it was removed, or changed its family or type); nothing else drops them."""
+    return of_no_definition(state.payloads, definitions)
+
+
+def of_no_definition(payloads: Iterable[IndexFileMeta], definitions: Iterable[IndexDefinition]) -> list[IndexFileMeta]:
+    """Those that are payloads of primary-key indexes, but of none of these."""
     known = {definition.identity for definition in definitions}
     return [
         payload
-        for payload in state.payloads
+        for payload in payloads
         if payload.global_index is not None
         and source_meta.is_source_meta(payload.global_index.source_meta)
         and (payload.index_type, payload.global_index.index_field_id) not in known

@@ -13,7 +13,7 @@ from typing import TypeVar
 from maintainer.errors import MaintainerError, StorageError, Unsupported, UsageError
 from maintainer.index import definition
 from maintainer.index.validation import validate
-from maintainer.inspect import condition, surroundings
+from maintainer.inspect import condition, index_definitions, surroundings
 from maintainer.inspect.diagnosis import ERROR, INFO, WARNING, Diagnosis, Finding
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
@@ -53,6 +53,8 @@ class _Doctor:
             self._add("data files", lambda: _unread_files(state))
         is_defined = self._try_definitions(schema)
         self._add("options", lambda: _of_options(schema, options, is_defined))
+        if is_defined is not None:
+            self._add("index definitions", lambda: index_definitions.of_definitions(store, schema, state))
         if snapshot is None and not self._found_error("the latest snapshot"):
             self._found.append(Finding(INFO, "no snapshot", "nothing was written yet", "write, then run a pass"))
         self._add("changelog", lambda: _of_changelogs(store, options))
@@ -164,7 +166,7 @@ def _of_options(schema: TableSchema, options: TableOptions, is_defined: bool | N
             INFO,
             "no index",
             "the table defines no primary-key index",
-            "name columns in pk-btree.index.columns or pk-bitmap.index.columns",
+            "name columns in one of pk-*.index.columns; docs/indexes.md says which index answers what",
         )
     if is_defined and not options.boolean("global-index.enabled", True):
         yield Finding(

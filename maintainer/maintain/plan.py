@@ -391,17 +391,23 @@ class _Planner:
         return Work(
             kind=WorkKind.INDEX,
             bucket=bucket,
-            reason=_groups_reason(len(built), sum(len(plan.inputs) for _, plan in plans), bool(forced), self._why(orphans)),
+            reason=_groups_reason(len(built), sum(len(plan.inputs) for _, plan in plans), bool(forced), self._why_dropped(orphans)),
             rebuilds=tuple(sorted(Rebuild(definition.column, plan.level) for definition, plan in built)),
             second_round=False,
             estimated_bytes=size,
             estimated_memory=index_memory(bucket, built),
         )
 
-    def _why(self, orphans: Sequence[IndexFileMeta]) -> list[str]:
-        """Why payloads are of no definition, each with the column that it has, or had."""
-        told = (why_dropped(payload, self.schema) for payload in orphans)
-        return [f"{column}: {why}" if column else why for column, why in told]
+    def _why_dropped(self, orphans: Sequence[IndexFileMeta]) -> str | None:
+        """Why payloads are of no definition, with the columns that they have, or had."""
+        if not orphans:
+            return None
+        columns: dict[str, dict[str, None]] = {}
+        for payload in orphans:
+            column, why = why_dropped(payload, self.schema)
+            columns.setdefault(why, {}).update({} if column is None else {column: None})
+        told = "; ".join(f"{', '.join(names)}: {why}" if names else why for why, names in columns.items())
+        return f"{len(orphans)} payload{'s' * (len(orphans) > 1)} of no definition to be dropped ({told})"
 
 
 def _expected(
@@ -433,15 +439,14 @@ def _zone(options: TableOptions) -> ZoneInfo | None:
         raise UsageError(f"option read.time-zone = {name!r}: there is no such time zone") from None
 
 
-def _groups_reason(built: int, replaced: int, forced: bool, orphans: Sequence[str]) -> str:
+def _groups_reason(built: int, replaced: int, forced: bool, orphans: str | None) -> str:
     parts = []
     if built:
         parts.append(f"{built} group{'s' * (built > 1)} {'to be built as asked' if forced else 'missing or stale'}")
     if replaced and not forced:
         parts.append(f"{replaced} stale payload{'s' * (replaced > 1)} to be dropped")
     if orphans:
-        why = "; ".join(dict.fromkeys(orphans))
-        parts.append(f"{len(orphans)} payload{'s' * (len(orphans) > 1)} of no definition to be dropped ({why})")
+        parts.append(orphans)
     return "; ".join(parts)
 
 

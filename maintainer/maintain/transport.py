@@ -50,6 +50,7 @@ def plan_to_json(plan: Plan, schema: TableSchema) -> dict[str, Any]:
             }
             for group in sorted(plan.quarantined)
         ],
+        "definition_changes": [change.to_dict() for change in plan.definition_changes],
         "estimated_bytes": plan.estimated_bytes,
         "estimated_memory": plan.estimated_memory,
     }

@@ -116,6 +116,8 @@ class Plan:
     idle_reason: str | None = None
     held: Mapping[BucketKey, str] = field(default_factory=dict, compare=False)
     quarantined: Mapping[Group, str] = field(default_factory=dict, compare=False)
+    definition_changes: tuple[Entry, ...] = field(default=(), compare=False)
+    """Index definitions that are not what they were when the snapshot was committed."""
     memories: Mapping[BucketKey, PickMemory] = field(default_factory=dict, compare=False)
     due: int | None = field(default=None, compare=False)
 

@@ -188,7 +188,8 @@ class TestGroups:
 
     def test_payloads_of_removed_definitions_are_dropped(self) -> None:
         work = only(plan(bucket(base(), payloads=groups_of(5, base()))))
-        assert (work.kind, work.rebuilds, work.reason) == (WorkKind.INDEX, (), "2 payloads of no definition to be dropped")
+        reason = "2 payloads of no definition to be dropped (v, s: the column has no index definition any more)"
+        assert (work.kind, work.rebuilds, work.reason) == (WorkKind.INDEX, (), reason)
 
     def test_compaction_expects_the_groups_of_the_levels_that_it_changes(self) -> None:
         state = bucket(level_0("a", 1), base(), payloads=groups_of(5, base()))

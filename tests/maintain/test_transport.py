@@ -112,7 +112,7 @@ def at(document: Any, path: tuple[Any, ...]) -> Any:
 
 
 FREE = {
-    *("partition", "bucket", "table", "uuid", "reason", "idle_reason", "held", "quarantined", "column", "input_files"),
+    *("partition", "bucket", "table", "uuid", "reason", "idle_reason", "held", "quarantined", "column", "input_files", "definition_changes"),
     *("estimated_bytes", "estimated_memory"),
 }
 """What no reader needs, or where any text or number will do."""
