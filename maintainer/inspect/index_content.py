@@ -57,9 +57,7 @@ _LONG_KEY = 4096
 _HASHED_BYTES = 1 << 20
 _POSTING_PART = 1 << 20
 _CACHE = 16 << 20
-_ALWAYS_ANSWERED = frozenset({Op.EQ, Op.NE, Op.IN, Op.NOT_IN, Op.IS_NULL, Op.IS_NOT_NULL})
-_ARRAY = frozenset({Op.ARRAY_CONTAINS, Op.ARRAYS_OVERLAP, Op.ARRAY_CONTAINS_ALL})
-_EXACT = frozenset({Op.EQ, Op.IN, Op.IS_NULL, *_ARRAY})
+_EXACT = frozenset({Op.EQ, Op.IN, Op.IS_NULL, Op.ARRAY_CONTAINS, Op.ARRAYS_OVERLAP, Op.ARRAY_CONTAINS_ALL})
 
 Uint64s = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.int64]
@@ -86,10 +84,11 @@ def verify_indexes(store: TableStore, state: TableState, bucket: BucketState, fi
             samples: list[Any] = []
             before = len(findings.problems)
             with findings.rule("index-content", payload.file_name):
-                samples = group.compare(open_group(store, bucket, groups, definition, level))
+                reader = open_group(store, bucket, groups, definition, level)
+                samples = group.compare(reader)
             if len(findings.problems) == before:
                 with findings.rule("index-answer", payload.file_name):
-                    group.ask(samples)
+                    group.ask(samples, reader.answered)
 
 
 @dataclass(frozen=True)
@@ -176,15 +175,15 @@ class _Group:
         with open_file(self.store, self.state, self.bucket, file) as data:
             yield from data.batches([self.column], batch_rows(data))
 
-    def ask(self, samples: Sequence[Any]) -> None:
-        """Raises when the reader's way to an answer loses rows, or is not exact where it has to be."""
+    def ask(self, samples: Sequence[Any], answered: frozenset[Op]) -> None:
+        """Raises when the reader's way to an answer loses rows, or is not exact where it has to be: where all of such payloads answer."""
         equal = [Leaf(Op.ARRAY_CONTAINS if self.of_elements else Op.EQ, self.column, (value,)) for value in samples]
         others = (_array_conditions if self.of_elements else _conditions)(self.column, samples, self.key_type)
         indexes = BucketIndexes(self.store, self.bucket, [self.definition], relaxed=False, cache=Cache(_CACHE))
         for file in self.files:
             expected = self._expected(file, samples, others)
             for number, leaf in enumerate([*equal, *others]):
-                self._judge(leaf, file, indexes.ask(leaf, file), expected[number])
+                self._judge(leaf, file, indexes.ask(leaf, file), expected[number], leaf.op in answered)
 
     def _expected(self, file: DataFileMeta, samples: Sequence[Any], others: Sequence[Leaf]) -> list[BitMap64]:
         """For each sample the positions of rows that have it, then for each condition those that satisfy it."""
@@ -205,17 +204,17 @@ class _Group:
                 found[number] |= posting.to_bitmap(np.flatnonzero(mask(leaf, batch, self.state.schema)) + start)
         return found
 
-    def _judge(self, leaf: Leaf, file: DataFileMeta, answer: Any, expected: BitMap64) -> None:
+    def _judge(self, leaf: Leaf, file: DataFileMeta, answer: Any, expected: BitMap64, certain: bool) -> None:
         about = f"column {self.column}, {leaf.op} {', '.join(str(each)[:80] for each in map(repr, leaf.literals))}, {file.file_name}"
         if answer.positions is None:
-            if (leaf.op in _ALWAYS_ANSWERED and not self.of_elements) or leaf.op in _ARRAY:
+            if certain:
                 raise CorruptTable(f"{about}: the index is not used: {'; '.join(answer.why_unknown)}")
             return
         lost = len(expected - answer.positions)
         if lost:
             raise CorruptTable(f"{about}: the index loses {lost} of {len(expected)} rows")
         extra = len(answer.positions) - len(expected)
-        if extra and leaf.op in _EXACT and self.key_type.root not in FLOATS:
+        if extra and certain and leaf.op in _EXACT and self.key_type.root not in FLOATS:
             raise CorruptTable(f"{about}: the index gives {extra} rows that do not match")
 
 

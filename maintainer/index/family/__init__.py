@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from maintainer.errors import Unsupported
 from maintainer.format.stored_block import ReadRange, Sink
 from maintainer.index.definition import MAINTAINED, FamilyName, IndexDefinition
 from maintainer.index.payload import BuiltPayload, Move, Resources, Rows
-from maintainer.model.predicate import Leaf
+from maintainer.model.predicate import Leaf, Op
 from maintainer.model.types import DataType
 
 _MODULES = {
@@ -44,6 +44,9 @@ class CarriedRows(Protocol):
 
 class FamilyReader(Protocol):
     """An open payload. What it reads is checked; `CorruptFile` means that the payload must not be used."""
+
+    answered: ClassVar[frozenset[Op]]
+    """What every sound payload answers; equality, NULL and conditions on arrays exactly, but for zeros."""
 
     def evaluate(self, leaf: Leaf) -> BitMap64 | None:
         """The ordinals of all rows that satisfy the leaf, and perhaps some more; None when this payload cannot answer."""

@@ -27,7 +27,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +96,8 @@ class Partitions:
 
 class FMReader:
     """Answers from the blocks that a search comes by."""
+
+    answered: ClassVar = frozenset({Op.IS_NULL, Op.IS_NOT_NULL})
 
     def __init__(self, read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> None:
         self._meta = index_meta

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -145,6 +145,8 @@ def _element(definition: IndexDefinition) -> DataType:
 
 class MultivalueReader:
     """Answers from the dictionary and the postings of the elements that are asked for."""
+
+    answered: ClassVar = frozenset({Op.ARRAY_CONTAINS, Op.ARRAYS_OVERLAP, Op.ARRAY_CONTAINS_ALL})
 
     def __init__(self, read: ReadRange, size: int, definition: IndexDefinition, meta: bytes | None, total_rows: int) -> None:
         self._type = _element(definition)

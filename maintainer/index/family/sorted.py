@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pyroaring import BitMap64
 
@@ -41,6 +41,8 @@ _TEXT = frozenset({Op.STARTS_WITH, Op.ENDS_WITH, Op.CONTAINS, Op.LIKE})
 
 class SortedReader(ABC):
     """The predicates, in terms of the few questions that a family answers about its keys."""
+
+    answered: ClassVar = frozenset({Op.EQ, Op.NE, Op.IN, Op.NOT_IN, Op.IS_NULL, Op.IS_NOT_NULL})
 
     def __init__(self, size: int, definition: IndexDefinition, meta: bytes | None, total_rows: int) -> None:
         self._size = size
