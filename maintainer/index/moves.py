@@ -40,10 +40,6 @@ class Reuse:
     def rows(self) -> int:
         return sum(move.rows for move in self.moves)
 
-    def files_of(self, moves: Sequence[Move]) -> frozenset[str]:
-        """The files of some of the moves."""
-        return frozenset(name for name, move in zip(self.files, self.moves, strict=True) if move in moves)
-
 
 def reuse(state: BucketState, definition: IndexDefinition, sources: Sources, unchanged: Callable[[DataFileMeta], bool]) -> Reuse | None:
     """The payload of the bucket that has most rows of these sources; None when there is none that can be relied on.

@@ -21,7 +21,7 @@ import structlog
 from maintainer.data.deletions import read_deletions, write_deletions
 from maintainer.data.key_cache import KeyCache
 from maintainer.data.spill import Spill
-from maintainer.errors import CorruptFile, UsageError
+from maintainer.errors import CorruptFile, MaintainerError, UsageError
 from maintainer.format.stored_block import ReadRange
 from maintainer.index import groups
 from maintainer.index.definition import IndexDefinition, definitions
@@ -34,7 +34,7 @@ from maintainer.maintain.pick import CompactionOptions, pick_by_size, pick_norma
 from maintainer.maintain.rebuild import GroupChanges, Site, group_plans, rebuild_groups
 from maintainer.model.bucket import BucketState
 from maintainer.model.commit import CommitMessage
-from maintainer.model.files import IndexFileMeta
+from maintainer.model.files import DataFileMeta, IndexFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.work import Plan, Rebuild, Result, Work, WorkKind
 from maintainer.table.options import TableOptions
@@ -193,6 +193,7 @@ class _Execution:
             count=self.compaction.count,
             check_store=lambda: _check_store(self.store),
             resources=Resources(self.budget, self.spill),
+            unchanged=self._unchanged if TableOptions.of(self.schema).incremental_index else None,
         )
         return rebuild_groups(state, plans, groups.orphans(state, self.definitions), site, self._waits(state))
 
@@ -205,6 +206,15 @@ class _Execution:
             return lambda group: True
         before, after = groups.sources(self.work.bucket.files), groups.sources(state.files)
         return lambda group: group in self.work.quarantined and before.get(group.level) == after.get(group.level)
+
+    def _unchanged(self, definition: IndexDefinition, file: DataFileMeta) -> bool:
+        """Whether the column had the type that it has in all schemas since the file was written."""
+        try:
+            since = [self.store.schema(number) for number in range(file.schema_id, self.schema.id + 1)]
+        except MaintainerError:
+            return False
+        found = [field.type for schema in since if (field := schema.field_by_id(definition.field_id)) is not None]
+        return len(found) > 0 and all(one.same_values(definition.data_type) for one in found)
 
     def _open_payload(self, payload: IndexFileMeta) -> ReadRange:
         bucket = self.work.bucket

@@ -441,6 +441,11 @@ class TableOptions(Mapping[str, str]):
         return self._one_of("maintain.index-mode", ("wait", "async"))
 
     @cached_property
+    def incremental_index(self) -> bool:
+        """Whether a group is built from the payload that it had before, as far as that has its files, instead of from all of its rows."""
+        return self.boolean("maintain.incremental-index", True)
+
+    @cached_property
     def commit_interval(self) -> float:
         """Seconds that the finished buckets of a pass wait for others to be committed with them."""
         return self.duration("maintain.commit-interval", 60.0)

@@ -41,7 +41,6 @@ def test_rows_of_files_that_are_there_move_and_others_are_read() -> None:
     assert one is not None
     assert one.moves == (Move(0, 0, 10), Move(15, 30, 3), Move(18, 33, 30))
     assert (one.total_rows, one.rows, one.files) == (48, 43, ("a", "c", "d"))
-    assert one.files_of([Move(18, 33, 30), Move(0, 0, 10)]) == {"a", "d"}
 
 
 def test_a_file_may_have_come_from_another_level() -> None:
