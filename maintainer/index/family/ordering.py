@@ -14,17 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from maintainer.errors import MaintainerError
 from maintainer.format import key_bytes
 from maintainer.format.row_set import RowSet
+from maintainer.format.stored_block import Sink
+from maintainer.index.definition import IndexDefinition
 from maintainer.index.family.carried import Carried
 from maintainer.index.family.column_sort import Column, Pairs, SortedColumn, plain
 from maintainer.index.family.key_runs import KeyBatch, merge_runs
 from maintainer.index.family.spilled_runs import SpilledRuns
-from maintainer.index.payload import Resources, Rows
+from maintainer.index.payload import BuiltPayload, Resources, Rows
 from maintainer.model.types import DataType
 
 BATCH_ROWS = 1 << 18
@@ -43,6 +46,21 @@ class LargeKey:
 
     key: bytes
     rows: RowSet
+
+
+class SortedFamily(Protocol):
+    """A family whose payloads are keys in order, each with its rows."""
+
+    def build_keys(
+        self,
+        keys: Iterable[KeyBatch | LargeKey],
+        null_rows: RowSet,
+        definition: IndexDefinition,
+        total_rows: int,
+        sink: Sink,
+        resources: Resources,
+    ) -> BuiltPayload:
+        """A payload of all keys; `null_rows` is complete when they have been taken."""
 
 
 class Values:
@@ -109,10 +127,11 @@ def _spill(column: Column, runs: SpilledRuns) -> None:
 
 def each_row_once(keys: Iterable[KeyBatch | LargeKey], null_rows: RowSet, total_rows: int) -> Iterator[KeyBatch | LargeKey]:
     """The same keys; at their end `MaintainerError` unless they have as many rows as there are besides those without a value."""
-    count = len(null_rows)
+    count = 0
     for batch in keys:
         count += len(batch.rows) if isinstance(batch, LargeKey) else len(batch.ids)
         yield batch
+    count += len(null_rows)
     if count != total_rows:
         raise MaintainerError(f"an index payload would have {count} rows instead of {total_rows}")
 
