@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from maintainer.api.account import PassReport
+from maintainer.api.alter import Alteration
 from maintainer.cli.demo.story import Summary
 from maintainer.inspect.contents import Files, Snapshots
 from maintainer.inspect.coverage import AwaitedCoverage, Coverage
@@ -49,6 +50,7 @@ def members(kind: type[Any]) -> Iterator[str]:
         ("expire", Expiry),
         ("query --explain", Explanation),
         ("demo", Summary),
+        ("alter", Alteration),
     ],
 )
 def test_documents_have_the_members_of_the_contract(command: str, kind: type[Any]) -> None:
