@@ -2,9 +2,6 @@
 
 Writers put a dictionary block behind the postings of its keys, and each posting behind the one before. So a payload is read from its start,
 some dictionary blocks and their postings at a time; postings that lie in another order are an error here, as no writer puts them so.
-
-Where an entry of a dictionary ends is only known where it begins. So where one *would* end is computed for every byte of the dictionary at
-once, and followed from entry to entry.
 """
 
 from __future__ import annotations
@@ -17,7 +14,8 @@ from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile
 from maintainer.format import posting, varint
-from maintainer.format.bitmap_index import BitmapFile, DictionaryEntry, Ids
+from maintainer.format.bitmap_file import SMALLEST_ENTRY, BitmapFile, DictionaryEntry, places
+from maintainer.format.bitmap_index import Ids
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.stored_block import TRAILER_SIZE, PayloadBytes, open_block
 
@@ -25,9 +23,6 @@ READ_BYTES = 8 << 20
 CHUNK_IDS = 1 << 18
 """How many row ids are taken out of postings at once."""
 _DICTIONARY_BYTES = 256 << 10
-_SMALLEST_ENTRY = 3
-_LONGEST_SIZE = 4
-"""Bytes of the length of a key: more would be a key of 256 MiB."""
 
 Positions = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
@@ -109,14 +104,14 @@ def _dictionaries(window: _Window, blocks: Sequence[DictionaryEntry]) -> Iterato
 def dictionary(raws: Sequence[bytes], first_keys: Sequence[bytes]) -> Columns:
     """The entries of some raw dictionary blocks that begin with these keys."""
     data = np.frombuffer(b"".join(raws), np.uint8)
-    size_at, key_at, next_at = _if_entries_began_everywhere(data)
+    size_at, key_at, next_at = places(data)
     follow = next_at.data
     begins: list[int] = []
     firsts: list[int] = []
     base = 0
     for raw in raws:
         count, at = varint.decode(raw, 0)
-        if not 0 < count <= len(raw) // _SMALLEST_ENTRY:
+        if not 0 < count <= len(raw) // SMALLEST_ENTRY:
             raise CorruptFile(f"{count} entries in a dictionary block of {len(raw)} bytes")
         at += base
         firsts.append(len(begins))
@@ -134,25 +129,3 @@ def dictionary(raws: Sequence[bytes], first_keys: Sequence[bytes]) -> Columns:
     if any(keys[row] != key for row, key in zip(firsts, first_keys, strict=True)):
         raise CorruptFile("a dictionary block of a bitmap payload does not begin with the key that the index says")
     return keys, offsets, sizes
-
-
-def _if_entries_began_everywhere(data: Octets) -> tuple[Positions, Positions, Positions]:
-    """Where the key of an entry that begins at each byte begins and ends, and where the entry ends; behind the last byte is behind the end,
-    and what does not fit ends there."""
-    size = len(data)
-    nowhere = size + 1
-    places = np.arange(size)
-    number_ends = np.full(size + 2, nowhere)
-    last_bytes = np.where(data < 0x80, places, size)
-    number_ends[:size] = np.minimum.accumulate(last_bytes[::-1])[::-1] + 1
-    lengths = (data & 0x7F).astype(np.int64)
-    digits = number_ends[:size] - places
-    for column in range(1, _LONGEST_SIZE):
-        more = np.flatnonzero(digits > column)
-        if not len(more):
-            break
-        more = more[more + column < size]
-        lengths[more] |= (data[more + column].astype(np.int64) & 0x7F) << 7 * column
-    key_ends = np.full(size + 2, nowhere)
-    key_ends[:size] = np.where(digits > _LONGEST_SIZE, nowhere, np.minimum(number_ends[:size] + lengths, nowhere))
-    return number_ends, key_ends, number_ends[number_ends[key_ends]]

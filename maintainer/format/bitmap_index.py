@@ -1,4 +1,5 @@
 """The Bitmap payload: a bitmap of row ids per key, and a dictionary that finds it (spec 08 §7; Java `BitmapGlobalIndexFormat`).
+Here they are written; `maintainer.format.bitmap_file` reads them.
 
     posting of key 1 | … | dictionary block 0 | posting … | dictionary block 1 | … | null rows | non-null rows | index block | footer
 
@@ -25,22 +26,14 @@ and those and the null rows make all rows.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from functools import cached_property
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
 
-from maintainer.errors import CorruptFile, MaintainerError
-from maintainer.format import byte_column, roaring, varint
+from maintainer.errors import MaintainerError
+from maintainer.format import byte_column, varint
 from maintainer.format.byte_column import ByteColumn
-from maintainer.format.key_bytes import Comparable, bytes_are_ordered, comparable
-from maintainer.format.stored_block import Compressor, PayloadBytes, Sink, store
-from maintainer.model.types import DataType
+from maintainer.format.stored_block import Compressor, Sink, store
 
 MAGIC = 0x42474958
 VERSION = 1
@@ -172,165 +165,3 @@ class BitmapWriter:
         position = self._position
         size = store((varint.encode(len(keys)), column.data.data), self._write, self._compress)
         self._index.append((keys[0], position, size))
-
-
-class DictionaryEntry(NamedTuple):
-    """A key and where its posting is."""
-
-    key: bytes
-    offset: int
-    length: int
-
-
-class BitmapFile:
-    """A payload that is read block by block, as far as a question needs it.
-
-    Payloads of old Java snapshots and of pypaimon hold their keys in the order of their bytes; a lookup tries both places.
-    """
-
-    def __init__(self, source: PayloadBytes, key_type: DataType) -> None:
-        self._source = source
-        self._key_type = key_type
-        if source.size < FOOTER.size:
-            raise CorruptFile("Invalid bitmap global index file size.")
-        fields = FOOTER.unpack(source.range(source.size - FOOTER.size, FOOTER.size))
-        self._null_handle, self._rows_handle, self._index_handle = fields[0:2], fields[2:4], fields[4:6]
-        self.value_count, version, magic = fields[6:9]
-        if magic != MAGIC:
-            raise CorruptFile("File is not a bitmap global index file (bad footer magic).", offset=source.size - 4)
-        if version != VERSION:
-            raise CorruptFile(f"Unsupported bitmap global index file version: {version}", offset=source.size - 8)
-        if min(fields[:7]) < 0:
-            raise CorruptFile("the footer of a bitmap payload has a negative number", offset=source.size - FOOTER.size)
-
-    @cached_property
-    def null_rows(self) -> BitMap64:
-        """Row ids whose value is null."""
-        return self._bitmap(*self._null_handle)
-
-    @cached_property
-    def rows(self) -> BitMap64:
-        """Row ids that have a value."""
-        return self._bitmap(*self._rows_handle)
-
-    @property
-    def rows_are_at_hand(self) -> bool:
-        """Whether the non-null rows cost no further read."""
-        return "rows" in self.__dict__ or self._source.is_at_hand(self._rows_handle[0])
-
-    def posting(self, entry: DictionaryEntry) -> BitMap64:
-        """The row ids of a key."""
-        bitmap = self._bitmap(entry.offset, entry.length)
-        if not bitmap:
-            raise CorruptFile("an empty posting in a bitmap payload", offset=entry.offset)
-        return bitmap
-
-    def lookup(self, key: bytes) -> DictionaryEntry | None:
-        """The entry of one key."""
-        number = bisect_right(self._first_keys, comparable(key, self._key_type)) - 1
-        found = self._block(number).get(key) if number >= 0 else None
-        if found is None and not self._is_logical:
-            by_bytes = bisect_right(self._byte_order, (key, len(self._blocks))) - 1
-            if by_bytes >= 0 and self._byte_order[by_bytes][1] != number:
-                found = self._block(self._byte_order[by_bytes][1]).get(key)
-        return found
-
-    def entries(self, low: Comparable | None = None, high: Comparable | None = None) -> Iterator[DictionaryEntry]:
-        """The dictionary in file order; not all of it when the entries between two bounds (inclusive) are known to lie together."""
-        first, last = 0, len(self._blocks)
-        if self._is_logical:
-            if low is not None:
-                first = max(0, bisect_right(self._first_keys, low) - 1)
-            if high is not None:
-                last = bisect_right(self._first_keys, high)
-        total = 0
-        for number in range(first, last):
-            block = self._block(number)
-            total += len(block)
-            yield from block.values()
-        if last - first == len(self._blocks) and total != self.value_count:
-            raise CorruptFile(f"a bitmap payload has {total} keys instead of {self.value_count}")
-
-    @property
-    def blocks(self) -> Sequence[DictionaryEntry]:
-        """First key, offset and size of every dictionary block, in file order."""
-        return self._blocks
-
-    @property
-    def source(self) -> PayloadBytes:
-        return self._source
-
-    @cached_property
-    def _blocks(self) -> list[DictionaryEntry]:
-        """First key, offset and size of every dictionary block, in file order."""
-        raw = self._source.block(*self._index_handle)
-        count, at = varint.decode(raw, 0)
-        if count > len(raw) or count > self.value_count:
-            raise CorruptFile(f"{count} dictionary blocks in an index block of {len(raw)} bytes for {self.value_count} keys")
-        blocks = []
-        for _ in range(count):
-            entry, at = _entry(raw, at)
-            blocks.append(entry)
-        if at != len(raw):
-            raise CorruptFile("bytes after the last entry of an index block")
-        return blocks
-
-    @cached_property
-    def _first_keys(self) -> list[Comparable]:
-        """What is searched for a key; in a payload in byte order it leads to wrong places, which hold nothing."""
-        return [comparable(key, self._key_type) for key, _, _ in self._blocks]
-
-    @cached_property
-    def _is_logical(self) -> bool:
-        """Whether the keys are surely in logical order: their bytes cannot be in another one, or are not in order, or all keys are known."""
-        logical = _ascending(self._first_keys)
-        by_bytes = _ascending([key for key, _, _ in self._blocks])
-        if not logical and not by_bytes:
-            raise CorruptFile("the dictionary blocks of a bitmap payload are in no known order")
-        return logical and (not by_bytes or bytes_are_ordered(self._key_type) or len(self._blocks) == self.value_count)
-
-    @cached_property
-    def _byte_order(self) -> list[tuple[bytes, int]]:
-        return sorted((key, number) for number, (key, _, _) in enumerate(self._blocks))
-
-    def _block(self, number: int) -> dict[bytes, DictionaryEntry]:
-        cached = self._loaded.get(number)
-        if cached is not None:
-            return cached
-        first_key, offset, size = self._blocks[number]
-        raw = self._source.block(offset, size)
-        count, at = varint.decode(raw, 0)
-        if not 0 < count <= len(raw) // _SMALLEST_ENTRY:
-            raise CorruptFile(f"{count} entries in a dictionary block of {len(raw)} bytes", offset=offset)
-        found: dict[bytes, DictionaryEntry] = {}
-        for _ in range(count):
-            entry, at = _entry(raw, at)
-            found[entry.key] = entry
-        if at != len(raw) or len(found) != count or next(iter(found)) != first_key:
-            raise CorruptFile("a dictionary block of a bitmap payload does not hold what the index says", offset=offset)
-        self._loaded[number] = found
-        return found
-
-    @cached_property
-    def _loaded(self) -> dict[int, dict[bytes, DictionaryEntry]]:
-        return {}
-
-    def _bitmap(self, offset: int, length: int) -> BitMap64:
-        try:
-            return roaring.decode64(self._source.range(offset, length))
-        except CorruptFile as error:
-            raise CorruptFile(error.reason, offset=offset + (error.offset or 0)) from error
-
-
-def _entry(raw: bytes, at: int) -> tuple[DictionaryEntry, int]:
-    size, start = varint.decode(raw, at)
-    end = start + size
-    if end > len(raw):
-        raise CorruptFile("a key is longer than its block", offset=at)
-    offset, at = varint.decode(raw, end)
-    length, at = varint.decode(raw, at)
-    return DictionaryEntry(raw[start:end], offset, length), at
-
-
-def _ascending(keys: Sequence[Comparable]) -> bool:
-    return all(before < after for before, after in pairwise(keys))

@@ -10,7 +10,8 @@ import pytest
 from maintainer.errors import CorruptFile
 from maintainer.format import bitmap_entries
 from maintainer.format.bitmap_entries import dictionary, read_entries
-from maintainer.format.bitmap_index import FOOTER, BitmapFile
+from maintainer.format.bitmap_file import BitmapFile
+from maintainer.format.bitmap_index import FOOTER
 from maintainer.format.stored_block import PayloadBytes
 from tests.support.builders import type_
 from tests.support.campaign import share

@@ -513,7 +513,7 @@ class TestIndexes:
         monkeypatch.setattr(index_content, "_HASHED_BYTES", 5)
         monkeypatch.setattr(index_content, "_LONG_KEY", 5)
         monkeypatch.setattr(index_content, "_POSTING_PART", 3)
-        monkeypatch.setattr("maintainer.index.family.bitmap.BATCH_IDS", 3)
+        monkeypatch.setattr("maintainer.format.bitmap_file.CHUNK_IDS", 3)
         put(built, count=300)
         built.index()
         built.publish()

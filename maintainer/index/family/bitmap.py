@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 PREFIX = "bitmap-index."
 TAKES = "a column of a scalar type"
 MAX_PEER_KEYS = 100_000
-BATCH_IDS = 1 << 20
 
 
 def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> None:
@@ -167,19 +166,7 @@ class BitmapReader(SortedReader):
 
     def batches(self) -> Iterator[tuple[list[bytes], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """See `FamilyReader.batches`; a key with many ordinals comes in several."""
-        keys: list[bytes] = []
-        ids: list[npt.NDArray[np.int64]] = []
-        held = 0
-        for key, ordinals in self.entries():
-            for part in posting.parts(ordinals, BATCH_IDS):
-                keys.append(key)
-                ids.append(part)
-                held += len(part)
-                if held >= BATCH_IDS:
-                    yield keys, np.concatenate(ids), np.array([len(each) for each in ids], np.int64)
-                    keys, ids, held = [], [], 0
-        if keys:
-            yield keys, np.concatenate(ids), np.array([len(each) for each in ids], np.int64)
+        return self._file.scan(self._total)
 
     def verify(self) -> list[str]:
         """See `FamilyReader.verify`."""
@@ -187,11 +174,12 @@ class BitmapReader(SortedReader):
         null_rows, rows = self._checked(self._file.null_rows), self._checked(self._file.rows)
         seen = BitMap64()
         count = 0
-        keys: list[tuple[Comparable, bytes]] = []
-        for key, ordinals in self.entries():
-            keys.append((self._comparable(key), key))
-            seen |= self._checked(ordinals)
-            count += len(ordinals)
+        bounds: list[tuple[Comparable, bytes]] = []
+        for keys, ids, _ in self.batches():
+            bounds += [(self._comparable(key), key) for key in keys]
+            bounds = [min(bounds), max(bounds)]
+            seen |= posting.to_bitmap(ids)
+            count += len(ids)
         if count != len(seen):
             problems.add(f"{count - len(seen)} ordinals belong to more than one key")
         if seen != rows:
@@ -201,8 +189,8 @@ class BitmapReader(SortedReader):
         if missing := self._total - len(null_rows | rows):
             problems.add(f"{missing} of {self._total} rows are neither null nor not null")
         if self._meta is not None:
-            found = (min(keys)[1], max(keys)[1]) if keys else (None, None)
-            if (*found, bool(null_rows)) != (self._meta.first_key, self._meta.last_key, self._meta.has_nulls):
+            first, last = (bounds[0][1], bounds[-1][1]) if bounds else (None, None)
+            if (first, last, bool(null_rows)) != (self._meta.first_key, self._meta.last_key, self._meta.has_nulls):
                 problems.add("the payload does not hold what its metadata says")
         return sorted(problems)
 

@@ -25,7 +25,7 @@ from pyroaring import BitMap64
 
 from maintainer.data.elements import explode
 from maintainer.errors import CorruptFile, MaintainerError, Unsupported, UsageError
-from maintainer.format import index_meta, key_bytes, posting
+from maintainer.format import index_meta, key_bytes
 from maintainer.format.bitmap_entries import read_entries
 from maintainer.format.bitmap_file import BitmapFile
 from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, BitmapWriter
@@ -34,7 +34,6 @@ from maintainer.format.key_bytes import Comparable
 from maintainer.format.row_set import RowSet
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
-from maintainer.index.family.bitmap import BATCH_IDS
 from maintainer.index.family.carried import Carried, Older, carried
 from maintainer.index.family.column_sort import Pairs
 from maintainer.index.family.key_runs import KeyBatch
@@ -209,19 +208,7 @@ class MultivalueReader:
 
     def batches(self) -> Iterator[tuple[list[bytes], Int64s, Int64s]]:
         """See `FamilyReader.batches`; an element with many ordinals comes in several."""
-        keys: list[bytes] = []
-        ids: list[Int64s] = []
-        held = 0
-        for key, ordinals in self.entries():
-            for part in posting.parts(ordinals, BATCH_IDS):
-                keys.append(key)
-                ids.append(part)
-                held += len(part)
-                if held >= BATCH_IDS:
-                    yield keys, np.concatenate(ids), np.array([len(each) for each in ids], np.int64)
-                    keys, ids, held = [], [], 0
-        if keys:
-            yield keys, np.concatenate(ids), np.array([len(each) for each in ids], np.int64)
+        return self._file.scan(self._total)
 
     def verify(self) -> list[str]:
         """See `FamilyReader.verify`. Rows may have any number of elements, so that postings say nothing about one another."""
@@ -229,12 +216,13 @@ class MultivalueReader:
         if self._file.null_rows or self._file.rows:
             problems.add("a payload of elements says which rows are null")
         first = last = None
-        for key, _ in self.entries():
-            if last is None:
-                first = key
-            elif self._comparable(key) <= self._comparable(last):
-                problems.add("elements are not in order")
-            last = key
+        for keys, _, _ in self.batches():
+            for key in keys:
+                if last is None:
+                    first = key
+                elif key != last and self._comparable(key) <= self._comparable(last):
+                    problems.add("elements are not in order")
+                last = key
         meta = self._meta
         if meta is not None and (first, last, False) != (meta.first_key, meta.last_key, meta.has_nulls):
             problems.add("the payload does not hold what its metadata says")

@@ -19,7 +19,7 @@ include both, and negations exclude only the one that was named: answers are rig
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -233,18 +233,6 @@ def after_prefix(prefix: bytes) -> bytes | None:
     """The smallest byte string above all that start with `prefix`; None when there is none. It need not be text."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
-
-
-def text_test(leaf: Leaf) -> Callable[[bytes], bool] | None:
-    """A test of single keys for endsWith and contains, by bytes; None for other operations."""
-    needle = leaf.literal.encode()
-    match leaf.op:
-        case Op.ENDS_WITH:
-            return lambda key: key.endswith(needle)
-        case Op.CONTAINS:
-            return lambda key: needle in key
-        case _:
-            return None
 
 
 def _overlaps(interval: tuple[Comparable | None, bool, Comparable | None, bool], first: Comparable, last: Comparable) -> bool:
