@@ -7,6 +7,7 @@ import pytest
 
 from maintainer.errors import UsageError
 from maintainer.index.definition import FamilyName, definitions
+from maintainer.index.family import rules
 from maintainer.index.options import memory_size, peer_blocks
 from maintainer.index.validation import validate
 from maintainer.model.schema import TableSchema
@@ -85,6 +86,28 @@ def test_no_option_means_no_definition() -> None:
         ({BTREE: "a", "btree-index.compression-level": "x"}, "is not a whole number"),
         ({BITMAP: "a", "bitmap-index.dictionary-block-size": "0 b"}, "Bitmap dictionary block size must be greater than 0."),
         ({BITMAP: "a", "maintain.bitmap-peer-blocks": "on"}, "neither auto nor off"),
+        ({BTREE: "a", "btree-index.block-size": "2 gb"}, "btree-index.block-size must be below 2 gb"),
+        ({BTREE: "a", "btree-index.fallback-scan-max-size": "much"}, "btree-index.fallback-scan-max-size = 'much' is not a memory size"),
+        ({MULTI: "t", "multivalue-index.compression": "brotli"}, "multivalue-index.compression: Unknown CompressionMethod brotli"),
+        ({MULTI: "t", "multivalue-index.compression-level": "high"}, "multivalue-index.compression-level = 'high' is not a whole number"),
+        ({MULTI: "t", "multivalue-index.dictionary-block-size": "0"}, "dictionary block size must be greater than 0"),
+        ({MULTI: "m"}, "Multivalue index requires an ARRAY column, but column 'm' is MAP<INT, INT>"),
+        ({FM: "t"}, "FM index requires a character string column, but column 't' is ARRAY<STRING>"),
+        ({FM: "s", "fm-index.partition-row-count": "2147483648"}, "FM index partition row count must be positive and below 2^31"),
+        ({FM: "s", "fm-index.partition-size": "2147483647"}, "FM index partition size must be between 2 bytes and 2147483646 bytes"),
+        ({FM: "s", "fm-index.sa-sample-rate": "2048"}, "must be a power of two between 1 and 1024, but is 2048"),
+        ({FM: "s", "fm-index.sa-sample-rate": "0"}, "must be a power of two"),
+        ({FM: "s", "fm-index.compression": "snappy"}, "fm-index.compression: Unknown CompressionMethod snappy"),
+        ({FM: "s", "fm-index.compression-level": "1.5"}, "fm-index.compression-level = '1.5' is not a whole number"),
+        ({FM: "s", "fm-index.read-cache-size": "-1"}, "fm-index.read-cache-size = '-1' is not a memory size"),
+        ({FM: "s", "fm-index.demand-page-size": "63 kb"}, "fm-index.demand-page-size must be between 64 kb and 64 mb, but is 64512 bytes"),
+        ({FM: "s", "fm-index.demand-page-size": "65 mb"}, "fm-index.demand-page-size must be between 64 kb and 64 mb"),
+        ({FM: "s", "fm-index.locate-cost-ratio": "0"}, "fm-index.locate-cost-ratio must be above 0 and at most 1, but is 0.0"),
+        ({FM: "s", "fm-index.locate-cost-ratio": "1.1"}, "fm-index.locate-cost-ratio must be above 0 and at most 1"),
+        ({FM: "s", "fm-index.locate-cost-ratio": "nan"}, "fm-index.locate-cost-ratio = 'nan': "),
+        ({FM: "s", "fields.s.pk-fm.index.options": '{"sa-sample-rate": 3}'}, "must be a power of two"),
+        # existence comes before types, whatever the families
+        ({BTREE: "b", MULTI: "nope"}, "pk-multivalue.index.columns entry 'nope' must reference an existing column."),
         ({BTREE: "a", "fields.a.pk-btree.index.options": "{bad"}, "fields.a.pk-btree.index.options must be a JSON object"),
         # Vector (spec 06 §4.3)
         ({**IVF, VEC: "v,w"}, "pk-vector.index.columns must contain exactly one column in the first release, but is [v, w]."),
@@ -103,6 +126,15 @@ def test_no_option_means_no_definition() -> None:
         ({VEC: "w", "fields.w.pk-vector.index.type": "ivf-pq"}, "pk-vector.index.columns entry 'w' must use FLOAT elements."),
         ({**IVF, "fields.v.pk-vector.distance.metric": "hamming"}, "must be one of l2, cosine, inner_product, but is hamming"),
         # Full Text (spec 06 §4.4)
+        ({TEXT: ""}, "pk-full-text.index.columns must contain a non-empty column."),
+        ({TEXT: "s", "deletion-vectors.enabled": "false"}, "Primary-key full-text index requires deletion-vectors.enabled = true."),
+        (
+            {TEXT: "s", "deletion-vectors.merge-on-read": "true"},
+            "Primary-key full-text index requires deletion-vectors.merge-on-read = false.",
+        ),
+        ({TEXT: "s", "bucket": "-1"}, "Primary-key full-text index requires fixed or postpone bucket mode"),
+        ({TEXT: "s", "pk-clustering-override": "true"}, "Primary-key full-text index does not support pk-clustering-override."),
+        ({TEXT: "s", "fields.s.pk-full-text.index.options": "7"}, "must be a JSON object"),
         ({TEXT: "a,s"}, "pk-full-text.index.columns must contain exactly one column"),
         ({TEXT: "a"}, "pk-full-text.index.columns entry 'a' must reference a CHAR/VARCHAR/STRING column."),
         ({TEXT: "x"}, "pk-full-text.index.columns entry 'x' must reference an existing column."),
@@ -126,6 +158,13 @@ def test_rejected_options(options: dict[str, str], message: str) -> None:
         {TEXT: "s"},
         {BTREE: "a", "btree-index.compression": "LZ4", "btree-index.block-size": "0"},
         {BTREE: "a", "merge-engine": "aggregation"},
+        {BITMAP: "s", "merge-engine": "partial-update"},
+        {MULTI: "t", "fields.t.pk-multivalue.index.options": '{"dictionary-block-size": "1", "compression": "ZSTD", "compression-level": -5}'},
+        {FM: "s", "fm-index.sa-sample-rate": "1", "fm-index.read-cache-size": "0", "fm-index.demand-page-size": "64 mb"},
+        {FM: "s", "fm-index.locate-cost-ratio": "1", "fm-index.partition-row-count": "1", "fm-index.compression": "none"},
+        {TEXT: "s", "deletion-vectors.enabled": "false", "merge-engine": "first-row", "full-text.tokenizer": "whatever"},
+        {VEC: "v", "fields.v.pk-vector.index.type": "no-such-index", "no-such-index.x": "y"},
+        {"pk-vector.index.column": "v", "pk-vector.distance.metric": "hamming"},
     ],
 )
 def test_accepted_options(options: dict[str, str]) -> None:
@@ -139,6 +178,44 @@ def test_a_table_without_primary_key_has_no_indexes() -> None:
         validate(table(IVF, primary_keys=()))
     with pytest.raises(UsageError, match="must not contain duplicate columns"):
         validate(table({BTREE: "a,a"}, primary_keys=()))
+
+
+def test_a_first_row_table_has_no_exact_index() -> None:
+    """Vectors are demanded by the family, and refused by the engine (`maintainer.table.merging`)."""
+    with pytest.raises(UsageError, match=r"require deletion-vectors\.enabled = true"):
+        validate(table({BTREE: "a", "merge-engine": "first-row", "deletion-vectors.enabled": "false"}))
+
+
+def test_an_engine_that_is_none_is_named() -> None:
+    with pytest.raises(UsageError, match="option merge-engine = 'last-row': there are deduplicate"):
+        validate(table({TEXT: "s", "merge-engine": "last-row"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({BTREE: "a,a"}, "Name each column once."),
+        ({BTREE: "a", BITMAP: "a"}, "It is in pk-btree.index.columns and pk-bitmap.index.columns: take it out of one of them."),
+        ({BTREE: "a", FM: "s", "deletion-vectors.enabled": "false"}, "Set it, or leave out pk-btree.index.columns, pk-fm.index.columns."),
+        ({MULTI: "t", "bucket": "-1"}, "Set bucket, or leave out pk-multivalue.index.columns."),
+        ({FM: "nope"}, "The columns are id, a, s, t, v, w, b, m, ab."),
+        ({BTREE: "b"}, "Column 'b' cannot have this index: index another one."),
+        ({TEXT: "s", "deletion-vectors.merge-on-read": "true"}, "Unset it, or unset pk-full-text.index.columns."),
+        ({VEC: "v"}, "Set it, to ivf-flat for example."),
+    ],
+)
+def test_a_refusal_says_what_to_change(options: dict[str, str], advice: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        validate(table(options))
+    assert str(raised.value).endswith(advice)
+
+
+def test_every_family_judges_its_columns() -> None:
+    for family in FamilyName:
+        judge = rules(family)
+        assert judge.TAKES
+        with pytest.raises(UsageError):
+            judge.validate("b", table({}).field("b").type, {})
 
 
 OPTIONS = "fields.a.pk-btree.index.options"
