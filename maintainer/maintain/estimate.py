@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.groups import GroupPlan
+from maintainer.index.payload import DEFAULT_MEMORY
 from maintainer.maintain.evaluation import wants_older_rows
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta
@@ -31,9 +32,10 @@ _COLUMN = 32 << 10
 """Of each column what readers and a writer hold whatever its size: pages, statistics, dictionaries."""
 _ROW_GROUP = 32 << 10
 """Rows of a row group, as this package writes them (decision 12)."""
-_INDEX_BYTES_PER_ROW = 120
+_INDEX_BYTES_PER_ROW = 80
+"""A value, its place in the order, and what these are made from (`maintainer.index.family.column_sort`)."""
 _TEXT_FACTOR = 5
-"""A text is held about so many times while it is sorted; texts that do not repeat take no more than the compressed file of all columns."""
+"""A text is held twice while it is sorted, and is wider than in its file; what does not repeat takes no more than the file of all columns."""
 
 
 def merging_memory(
@@ -50,18 +52,16 @@ def merging_memory(
 
 
 def index_memory(bucket: BucketState, plans: Sequence[tuple[IndexDefinition, GroupPlan]]) -> int:
-    """What the largest of these groups takes while it is built."""
+    """Of building the largest of these groups: all of its values, or where these are too many, what sorting them in runs makes do with."""
     sizes = {file.file_name: file.file_size for file in bucket.files}
-    return LEAST_MEMORY + max(
-        (
-            sum(
-                _INDEX_BYTES_PER_ROW * rows + (_TEXT_FACTOR * sizes[name] if definition.data_type.root in CHARACTERS else 0)
-                for name, rows in plan.sources
-            )
-            for definition, plan in plans
-        ),
-        default=0,
-    )
+    values = max((sum(_held(definition, rows, sizes[name]) for name, rows in plan.sources) for definition, plan in plans), default=0)
+    return LEAST_MEMORY + min(values, DEFAULT_MEMORY)
+
+
+def _held(definition: IndexDefinition, rows: int, file_size: int) -> int:
+    """What the values of a file take while they are sorted; an array may have any number of them."""
+    wide = definition.data_type.root in CHARACTERS or definition.data_type.element is not None
+    return _INDEX_BYTES_PER_ROW * rows + (_TEXT_FACTOR * file_size if wide else 0)
 
 
 def _looked_up(schema: TableSchema, options: TableOptions, bucket: BucketState, unit: CompactionUnit) -> int:

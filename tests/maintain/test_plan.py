@@ -162,13 +162,15 @@ class TestGroups:
         assert work.estimated_memory > 32 << 20
 
     def test_memory_is_that_of_the_largest_group_or_what_merging_makes_do_with(self) -> None:
-        large = replace(base(), row_count=10_000_000, file_size=1 << 30)
+        large = replace(base(), row_count=1_000_000, file_size=16 << 20)
         on_numbers, on_texts = ({**PLAIN, "pk-btree.index.columns": column} for column in "vs")
         numbers = only(plan(bucket(large), options=on_numbers)).estimated_memory
         texts = only(plan(bucket(large), options=on_texts)).estimated_memory
         both = only(plan(bucket(large), options=INDEXED)).estimated_memory
-        merging = only(plan(bucket(large, level_0("a", 1)), request=PlanRequest(full=True))).estimated_memory
-        assert 1 << 30 < numbers < 2 << 30 < texts == both
+        huge = replace(base(), row_count=100_000_000, file_size=1 << 30)
+        merging = only(plan(bucket(huge, level_0("a", 1)), request=PlanRequest(full=True))).estimated_memory
+        spilling = only(plan(bucket(huge), options=INDEXED)).estimated_memory
+        assert 100 << 20 < numbers < 150 << 20 < texts == both < spilling == 288 << 20
         assert 256 << 20 <= merging < 257 << 20
 
     def test_current_groups_are_left_alone(self) -> None:
