@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
