@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Unsupported,
         UsageError,
     )
+    from maintainer.index.build import build_payload, build_sorted
     from maintainer.read.expression import col
 
 __version__ = "0.1.0"
@@ -35,6 +36,8 @@ _MODULES = {
     **dict.fromkeys(("Table", "create_table", "open_table"), "maintainer.api.table"),
     "KeyCache": "maintainer.data.key_cache",
     "Spill": "maintainer.data.spill",
+    "build_payload": "maintainer.index.build",
+    "build_sorted": "maintainer.index.build",
     "col": "maintainer.read.expression",
     **dict.fromkeys(
         (
@@ -69,6 +72,8 @@ __all__ = [
     "Table",
     "Unsupported",
     "UsageError",
+    "build_payload",
+    "build_sorted",
     "changes",
     "col",
     "create_table",

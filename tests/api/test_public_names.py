@@ -12,7 +12,8 @@ from maintainer.api.table import Table
 
 NAMES = {
     "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "KeyCache", "MaintainerError", "MissingFile", "NotATable", "Spill",
-    "StorageError", "Table", "Unsupported", "UsageError", "changes", "col", "create_table", "open_table",
+    "StorageError", "Table", "Unsupported", "UsageError", "build_payload", "build_sorted",
+    "changes", "col", "create_table", "open_table",
 }  # fmt: skip
 METHODS = {
     "alter": ["changes", "set", "unset"],
