@@ -65,7 +65,7 @@ class Partition:
         ends = np.cumsum([len(needle) for needle in needles])
         lengths = np.diff(ends, prepend=0)
         symbols = self._symbol_of[np.concatenate(needles)]
-        possible = (np.minimum.reduceat(symbols, ends - lengths) >= 0) & (lengths < self.directory.length)
+        possible = (np.minimum.reduceat(symbols, ends - lengths) >= 0) & (lengths <= self.directory.length)
         last = np.maximum(symbols[ends - 1], 0)
         smaller = self.directory.smaller
         low = np.where(possible, smaller[last], 0)

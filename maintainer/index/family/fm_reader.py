@@ -104,8 +104,7 @@ class FMReader:
         self._total = total_rows
         options = definition.options
         self._memory = memory_size(options, READ_CACHE_SIZE, 64 << 20)
-        # Of a page most blocks are held until they are asked for, which pays only when there is room for some.
-        self._page_size = min(memory_size(options, DEMAND_PAGE_SIZE, 512 << 10), self._memory // 32)
+        self._page_size = min(memory_size(options, DEMAND_PAGE_SIZE, 512 << 10), self._memory)
         self._ratio = number(options, LOCATE_COST_RATIO, 0.001)
         self.definition = definition
         self.source = PayloadBytes(read, size)
