@@ -201,6 +201,26 @@ class TestStaleBuilds:
         assert not table.unreferenced()
         table.check()
 
+    def test_files_that_expire_while_they_are_indexed_are_no_failure(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Somebody else compacts them, and they go with their snapshots; the groups of what is there now are built instead."""
+        table, real = with_two_levels(tmp_path, "wait"), execution.execute
+        gone: list[Path] = []
+
+        def executed(*arguments: Any) -> Any:
+            if not gone:
+                gone.extend(Path(table.path, "bucket-0", file.file_name) for file in table.bucket().files)
+                table.write({3: 3})
+                run_pass(table.with_options(**UNDEFINED), full=True)
+                for path in gone:
+                    path.unlink()
+            return real(*arguments)
+
+        monkeypatch.setattr("maintainer.api.round.execute", executed)
+        report = table.maintain(index_only=True)
+        assert (report.failures, report.groups_built) == ((), 2)
+        assert not table.unreferenced()
+        table.check()
+
 
 UNDEFINED = {"pk-btree.index.columns": "", "pk-bitmap.index.columns": ""}
 

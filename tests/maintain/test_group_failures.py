@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,31 @@ class TestQuarantine:
         heal(monkeypatch, broken)
         assert run("index", table.path, "rebuild", "--column", "v").exit_code == 0
         table.check()
+
+
+def test_a_build_that_is_told_to_stop_stops_between_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it would go on; it is no failure, and leaves nothing."""
+    table = SmallTable(tmp_path)
+    table.write({key: key for key in range(40_000)})
+    table.write(delete=[1])
+    table.maintain(full=True)
+    stop, batches, real = threading.Event(), [], btree.build
+
+    def build(rows: Any, *rest: Any) -> Any:
+        def some() -> Any:
+            for each in rows:
+                batches.append(len(each.values))
+                stop.set()
+                yield each
+
+        return real(some(), *rest)
+
+    monkeypatch.setattr(btree, "build", build)
+    before = table.paths()
+    report = run_pass(table.with_options(**{"pk-btree.index.columns": "v"}), stop=stop)
+    assert (report.outcome, report.reason, report.complete, report.failures) == ("nothing", "stopped", False, ())
+    assert len(batches) == 1 and batches[0] < 39_999
+    assert table.paths() == before
 
 
 class TestRestart:

@@ -414,6 +414,17 @@ def test_a_daemon_that_starts_again_builds_nothing_that_is_current_and_tries_not
     assert table.state().snapshot.id == snapshot
 
 
+def test_groups_with_a_commit_of_their_own_are_built_in_the_same_turn(tmp_path: Path):
+    table = table_in(tmp_path, **{"maintain.index-mode": "async"})
+    follows = follower(table)
+    for first in (0, 100):
+        table.write(some_rows(first))
+        before = table.state().snapshot.id
+        follows.turn()
+        assert [str(kind) for kind in table.kinds(before)] == ["COMPACT", "APPEND"]
+        table.check()
+
+
 def raising(error: Exception) -> Any:
     def build(*arguments: Any) -> Any:
         raise error
