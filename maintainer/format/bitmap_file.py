@@ -34,8 +34,8 @@ from maintainer.model.types import DataType
 SMALLEST_ENTRY = 3
 _LONGEST_SIZE = 4
 """Bytes of the length of a key: more would be a key of 256 MiB."""
-_TOGETHER = 64
-"""Blocks and postings that are looked for at once."""
+_TOGETHER = 1024
+"""Blocks, or postings, that are looked for at once."""
 CHUNK_IDS = 1 << 18
 """How many row ids are taken out of postings at once."""
 _ENTRY_BYTES = 250

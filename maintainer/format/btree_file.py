@@ -32,7 +32,7 @@ Handle = tuple[int, int]
 """Offset and size."""
 
 _ONE_ID, _DELTAS, _BITMAP = range(3)
-_TOGETHER = 64
+_TOGETHER = 1024
 """Blocks that are looked for at once."""
 _NONE = np.empty(0, np.int64)
 

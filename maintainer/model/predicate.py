@@ -2,7 +2,8 @@
 
 There is no general NOT: negations are leaf functions, and what has no negated leaf (`NOT LIKE` …) is a leaf with `negated` set, which no index
 answers and which the residual evaluates. Literals are internal values (`maintainer.model.values`) of the column's type (for array functions: of
-its element type); None is SQL NULL. A comparison with NULL is never true, and neither is its negation.
+its element type; startsWith, endsWith and contains of a text also take bytes that are none); None is SQL NULL. A comparison with NULL is never
+true, and neither is its negation.
 """
 
 from __future__ import annotations

@@ -251,6 +251,11 @@ def _text_literal(op: Op, literal: Any, data_type: DataType, name: str) -> Any:
         raise UsageError(f"column {name!r} is of type {data_type.sql()}; {op} needs {'text' if op == Op.LIKE else 'text or bytes'}")
     if literal is None:
         return None
+    if not binary and op != Op.LIKE and isinstance(literal, bytes | bytearray | memoryview):
+        try:
+            return bytes(literal).decode()
+        except UnicodeDecodeError:
+            return bytes(literal)  # a part of what UTF-8 makes of some text
     value = place(literal, data_type, name).value
     if op == Op.LIKE:
         check_pattern(value)

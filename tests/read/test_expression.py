@@ -70,6 +70,8 @@ def bound(expression: Expression, time_zone: str = "UTC") -> Predicate:
         (col("s").startswith("a"), Leaf(Op.STARTS_WITH, "s", ("a",))),
         (col("s").endswith("a"), Leaf(Op.ENDS_WITH, "s", ("a",))),
         (col("by").contains(b"\xff"), Leaf(Op.CONTAINS, "by", (b"\xff",))),
+        (col("s").contains(b"\xc3"), Leaf(Op.CONTAINS, "s", (b"\xc3",))),
+        (col("s").startswith(bytearray("é".encode())), Leaf(Op.STARTS_WITH, "s", ("é",))),
         (col("a").array_contains(1), Leaf(Op.ARRAY_CONTAINS, "a", (1,))),
         (col("a").arrays_overlap([1, None]), Leaf(Op.ARRAYS_OVERLAP, "a", (1, None))),
         (col("a").array_contains_all({2}), Leaf(Op.ARRAY_CONTAINS_ALL, "a", (2,))),

@@ -197,7 +197,7 @@ class BitmapReader(SortedReader):
 
 def _text_test(leaf: Leaf) -> Callable[[pa.Array], pa.Array] | None:
     """A test of keys, by bytes; None where keys are no help."""
-    needle = leaf.literal.encode()
+    needle = leaf.literal if isinstance(leaf.literal, bytes) else leaf.literal.encode()
     match leaf.op:
         case Op.ENDS_WITH:
             return lambda keys: pc.ends_with(keys, needle)

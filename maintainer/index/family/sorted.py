@@ -155,7 +155,7 @@ class SortedReader(ABC):
         bounds = self._bounds
         if bounds is None:
             return BitMap64()
-        needle = self._key(leaf.literal)
+        needle = leaf.literal if isinstance(leaf.literal, bytes) else self._key(leaf.literal)
         if leaf.op is Op.STARTS_WITH:
             if not needle:
                 return self._with_value()
