@@ -8,7 +8,9 @@ published stays, what it gave up is not published later.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,8 +18,10 @@ from maintainer.api.maintenance import default_memory
 from maintainer.commit.committer import CommitOutcome, Committer
 from maintainer.errors import CommitConflict, CommitStateUnknown, MaintainerError, MissingFile
 from maintainer.maintain.execute import execute
+from maintainer.maintain.quarantine import FailedGroup, load, save, still_failed
 from maintainer.maintain.reclaim import abort_all, abort_payloads, added_files, kept_names
-from maintainer.model.work import Plan, Result
+from maintainer.model.work import Group, Plan, Result
+from maintainer.table.state import load_latest
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_table
 
@@ -64,7 +68,19 @@ def commit_results(store: TableStore, results: Sequence[Result]) -> CommitOutcom
     outcome = replace(outcome, conflicts={**gone, **outcome.conflicts})
     abort_all(stores, [result for result in results if result.message.bucket_key in outcome.abandoned], 0)
     abort_payloads(stores, results, outcome.discarded, 0)
+    _leave_failures(store, [result for result in results if result.message.bucket_key not in outcome.conflicts])
     return outcome
+
+
+def _leave_failures(store: TableStore, results: Sequence[Result]) -> None:
+    """Groups that could not be built, for whoever plans next; what is committed is committed, whether that succeeds or not."""
+    failures = {Group(result.message.bucket_key, one.column, one.level): one for result in results for one in result.failures}
+    if not failures:
+        return
+    with suppress(MaintainerError):
+        schema, now = store.latest_schema(), int(time.time() * 1000)
+        failed = load(store) | {group: FailedGroup.of(failure, schema, now) for group, failure in failures.items()}
+        save(store, still_failed(failed, load_latest(store, schema=schema), schema))
 
 
 def _missing_file(store: TableStore, result: Result) -> str | None:

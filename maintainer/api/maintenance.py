@@ -185,13 +185,17 @@ class _Pass:
         """Whether groups are tried again that could not be built: somebody asks for them."""
         self._noted: dict[Group, IndexFailure] = {}
         """Failures of this pass that are in `known`."""
+        self._schema: TableSchema | None = None
+        """What was last planned with."""
         self._told = self._logged = time.monotonic()
 
     def run(self, terms: Terms) -> PassReport:
         try:
             report = self._rounds(terms)
         except BaseException as error:
-            self._save_failures()
+            if isinstance(error, MaintainerError) and self._schema is not None:  # what else was found must not be found out again
+                self._note_failures(self._schema)
+                self._save_failures()
             self.event("pass.finished", **self.account.report("failed", str(error) or type(error).__name__, complete=False).to_dict())
             raise
         self.event("pass.finished", **{**report.to_dict(), "failures": [failure.to_dict() for failure in report.failures[:MOST_TOLD]]})
@@ -243,7 +247,7 @@ class _Pass:
         return self.account.report("committed", early or self.account.reasons(), complete=early is None)
 
     def _plan(self, state: TableState | None, schema: TableSchema) -> Plan:
-        account = self.account
+        account, self._schema = self.account, schema
         self._note_failures(schema)
         plan = self._plan_with(state, schema)
         if plan.work and self.known.failed is None and definitions(schema):

@@ -20,13 +20,15 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 import maintainer
-from maintainer.api.maintenance import Known, run_pass
+from maintainer.api.exchange import commit_results, execute_plan
+from maintainer.api.maintenance import Known, plan_pass, run_pass
 from maintainer.api.table import Table
 from maintainer.errors import CorruptFile, SpillError
 from maintainer.index.definition import FamilyName
 from maintainer.index.family import bitmap, btree
 from maintainer.inspect.doctor import diagnose
 from maintainer.maintain import quarantine
+from maintainer.maintain.plan import PlanRequest
 from maintainer.maintain.quarantine import FailedGroup
 from maintainer.model.files import EMPTY_ROW, BucketKey
 from maintainer.model.work import Group
@@ -208,6 +210,29 @@ class TestQuarantine:
             assert (report.outcome, len(report.failures)) == ("nothing", 1)
         assert run("once", table.path).exit_code == 0
         assert broken.tried == [1]
+
+    def test_results_that_travel_tell_of_it_too(self, tmp_path: Path, breaks: Any) -> None:
+        table = SmallTable(tmp_path, indexes=True)
+        table.write({1: 1})
+        broken = breaks(btree, ValueError("no"))
+        for work in (1, 0):
+            plan = plan_pass(table.store, PlanRequest())
+            assert len(plan.work) == work
+            commit_results(table.store, list(execute_plan(table.store, plan)))
+        assert broken.tried == [1]
+
+    def test_a_pass_that_fails_remembers_what_else_it_found(self, tmp_path: Path, breaks: Any) -> None:
+        """One bucket is damaged for good, and raises in each pass; a group of another cannot be built."""
+        table = SmallTable(tmp_path, indexes=True, bucket="2")
+        table.write({key: key for key in range(50)})
+        damaged = Path(table.path, "bucket-0", table.bucket(0).files[0].file_name)
+        damaged.write_bytes(b"PAR1")
+        broken = breaks(btree, ValueError("no"))
+        for _ in range(3):
+            with pytest.raises(CorruptFile):
+                table.maintain(known=Known())
+        assert len(broken.tried) == 1
+        assert Table(table.store).coverage().uncovered[-1].reason == "the group could not be built: ValueError: no"
 
     @pytest.mark.parametrize("what", ["by", "schema_id", "sources"])
     def test_another_schema_or_package_is_a_reason_to_try(self, what: str, tmp_path: Path, breaks: Any) -> None:
