@@ -17,8 +17,7 @@ from maintainer.index.definition import SORTED, FamilyName, listed_columns, reso
 from maintainer.index.family import rules
 from maintainer.index.options import integer, is_true
 from maintainer.model.schema import TableSchema
-from maintainer.table.merging import MergeEngine, merge_engine
-from maintainer.table.options import TableOptions
+from maintainer.table.options import MergeEngine, TableOptions
 
 _EXACT = "Primary-key BTree, Bitmap, Multivalue, and FM indexes"
 
@@ -80,7 +79,7 @@ def _validate_ranked(schema: TableSchema, family: FamilyName, names: tuple[str, 
     index_type = vector_type(schema, column) if family is FamilyName.VECTOR else str(family)
     if not schema.primary_keys:
         raise UsageError(f"{who} requires a primary-key table. Give the table a primary key, or unset {key}.")
-    engine = merge_engine(TableOptions(options))
+    engine = TableOptions(options).merge_engine
     vectors = is_true(options, "deletion-vectors.enabled")
     if not vectors and engine is not MergeEngine.FIRST_ROW:
         raise UsageError(f"{who} requires deletion-vectors.enabled = true. Set it, or unset {key}.")

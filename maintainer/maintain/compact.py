@@ -44,8 +44,8 @@ from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, FileRole, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.work import CompactionUnit
-from maintainer.table.merging import MergeEngine, MergeRules
-from maintainer.table.options import TableOptions
+from maintainer.table.merging import MergeRules
+from maintainer.table.options import MergeEngine, TableOptions
 from maintainer.table.store import TableStore
 
 BATCH_BYTES = 8 << 20

@@ -24,7 +24,8 @@ from maintainer.merge.candidates import Candidates
 from maintainer.merge.engine import Merged, MergeFunction
 from maintainer.merge.order import Int64s, Keys
 from maintainer.model.schema import KIND_FIELD
-from maintainer.table.merging import MergeEngine, MergeRules
+from maintainer.table.merging import MergeRules
+from maintainer.table.options import MergeEngine
 
 
 def wants_older_rows(rules: MergeRules, writes_changelog: bool) -> bool:

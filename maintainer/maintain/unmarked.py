@@ -14,8 +14,8 @@ from dataclasses import replace
 from maintainer.merge.sections import KeyRange, key_range
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
-from maintainer.table.merging import MergeEngine, MergeRules
-from maintainer.table.options import TableOptions
+from maintainer.table.merging import MergeRules
+from maintainer.table.options import MergeEngine, TableOptions
 
 HEAL = "compact it in full once (maintainer compact TABLE --full)"
 

@@ -19,7 +19,8 @@ import pyarrow as pa
 from maintainer.merge.candidates import Candidates
 from maintainer.merge.order import Int64s
 from maintainer.model.schema import TableSchema
-from maintainer.table.merging import MergeEngine, MergeRules
+from maintainer.table.merging import MergeRules
+from maintainer.table.options import MergeEngine
 
 
 class Merged(Protocol):

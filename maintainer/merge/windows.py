@@ -26,7 +26,8 @@ from maintainer.merge.order import Int64s, Keys
 from maintainer.merge.sections import newest_first
 from maintainer.model.files import DataFileMeta
 from maintainer.model.types import DataType
-from maintainer.table.merging import MergeEngine, MergeRules
+from maintainer.table.merging import MergeRules
+from maintainer.table.options import MergeEngine
 
 BATCH_ROWS = 32 * 1024
 WINDOW_ROWS = 256 * 1024

@@ -48,6 +48,7 @@ from maintainer.read.evaluate import BucketIndexes
 from maintainer.read.project import project
 from maintainer.read.prune import Buckets, FileBounds, compiled
 from maintainer.read.residual import mask
+from maintainer.table.options import MergeEngine
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
 
@@ -116,7 +117,7 @@ class _Planner:
         self._schema = state.schema
         self._buckets = sorted(state.buckets.values(), key=lambda bucket: bucket.key)
         options = store.options(state.schema)
-        self._engine = options.text("merge-engine", "deduplicate").lower()
+        self._engine = options.merge_engine
         self._hides_level_0 = options.hides_level_0 and bool(state.schema.primary_keys)
         self._without_vectors: frozenset[int] = frozenset()
         if options.deletion_vectors_enabled and self._hides_level_0:
@@ -173,7 +174,7 @@ class _Planner:
         alone = []
         for files in self._sections(bucket, visible):
             allowed = [file for file in files if self._test is None or self._test(self._bounds.of(file))]
-            if len(files) > 1 and (allowed or self._engine != "deduplicate"):
+            if len(files) > 1 and (allowed or self._engine is not MergeEngine.DEDUPLICATE):
                 reason = f"its keys may be in {len(files) - 1} other file{'s' if len(files) > 2 else ''}, too"
                 found |= {file.file_name: FilePlan(bucket, file, MERGED, reason, rows=file.row_count) for file in files}
                 continue

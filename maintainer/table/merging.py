@@ -16,27 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from maintainer.errors import UsageError
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import TypeRoot
 from maintainer.table.aggregates import LAST_NON_NULL_VALUE, Aggregate, aggregation_functions, configured_function, named_aggregate
-from maintainer.table.options import TableOptions
+from maintainer.table.options import MergeEngine, TableOptions
 
 _WITHOUT_ORDER = frozenset({TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
 _REMOVE_ON_DELETE = "partial-update.remove-record-on-delete"
 _REMOVE_ON_GROUP = "partial-update.remove-record-on-sequence-group"
 _PREFIX, _SUFFIX = "fields.", ".sequence-group"
-
-
-class MergeEngine(StrEnum):
-    """The value of `merge-engine`."""
-
-    DEDUPLICATE = "deduplicate"
-    FIRST_ROW = "first-row"
-    PARTIAL_UPDATE = "partial-update"
-    AGGREGATION = "aggregation"
 
 
 @dataclass(frozen=True)
@@ -71,7 +61,7 @@ class MergeRules:
     def of(cls, schema: TableSchema) -> MergeRules:
         """The rules of a table; `UsageError` names the option that makes no sense, and what to do."""
         options = TableOptions.of(schema)
-        engine = merge_engine(options)
+        engine = options.merge_engine
         sequence_fields = _sequence_fields(schema, options, engine)
         rules = cls(
             schema=schema,
@@ -89,14 +79,6 @@ class MergeRules:
                 removes = options.boolean("aggregation.remove-record-on-delete", False)
                 return replace(rules, remove_record_on_delete=removes, functions=aggregation_functions(schema, sequence_fields))
         return rules
-
-
-def merge_engine(options: TableOptions) -> MergeEngine:
-    """How rows of one key become one."""
-    text = options.text("merge-engine", "deduplicate").lower()
-    if text not in set(MergeEngine):
-        raise UsageError(f"option merge-engine = {text!r}: there are {', '.join(MergeEngine)}")
-    return MergeEngine(text)
 
 
 def _is_descending(text: str) -> bool:

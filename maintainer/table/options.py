@@ -6,6 +6,7 @@ Every property names its option, its default as in Java 2.1, and says so in its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from functools import cached_property
 from typing import TypeVar
 
@@ -25,6 +26,15 @@ T = TypeVar("T")
 
 MOST_VERIFY_DELAY = 600.0
 """Seconds: every commit of a table waits for so long."""
+
+
+class MergeEngine(StrEnum):
+    """The value of `merge-engine`."""
+
+    DEDUPLICATE = "deduplicate"
+    FIRST_ROW = "first-row"
+    PARTIAL_UPDATE = "partial-update"
+    AGGREGATION = "aggregation"
 
 
 class TableOptions(Mapping[str, str]):
@@ -113,13 +123,21 @@ class TableOptions(Mapping[str, str]):
         return self.text("bucket-function.type", "default").lower()
 
     @cached_property
+    def merge_engine(self) -> MergeEngine:
+        """How rows of one key become one."""
+        text = self.text("merge-engine", MergeEngine.DEDUPLICATE).lower()
+        if text not in set(MergeEngine):
+            raise UsageError(f"option merge-engine = {text!r}: there are {', '.join(MergeEngine)}")
+        return MergeEngine(text)
+
+    @cached_property
     def deletion_vectors_enabled(self) -> bool:
         return self.boolean("deletion-vectors.enabled", False)
 
     @cached_property
     def hides_level_0(self) -> bool:
         """Whether batch readers leave level 0 out (spec 04 §7.2)."""
-        if self.text("merge-engine", "deduplicate").lower() == "first-row":
+        if self.merge_engine is MergeEngine.FIRST_ROW:
             return True
         return self.deletion_vectors_enabled and not self.boolean("deletion-vectors.merge-on-read", False)
 
@@ -203,7 +221,7 @@ class TableOptions(Mapping[str, str]):
     @cached_property
     def needs_lookup(self) -> bool:
         """Whether compactions look older rows up, and leave nothing in level 0 (spec 04 §1 "lookup table")."""
-        is_first_row = self.text("merge-engine", "deduplicate").lower() == "first-row"
+        is_first_row = self.merge_engine is MergeEngine.FIRST_ROW
         is_forced = self.boolean("force-lookup", False)
         return self.deletion_vectors_enabled or is_first_row or self.changelog_producer == "lookup" or is_forced
 

@@ -17,8 +17,8 @@ from maintainer.errors import UsageError
 from maintainer.model.row_kind import KINDS, RETRACT_BIT, UPDATE_BEFORE
 from maintainer.model.schema import KIND_FIELD
 from maintainer.model.types import CHARACTERS
-from maintainer.table.merging import MergeEngine, MergeRules
-from maintainer.table.options import TableOptions
+from maintainer.table.merging import MergeRules
+from maintainer.table.options import MergeEngine, TableOptions
 
 Kinds = npt.NDArray[np.int8]
 

@@ -31,7 +31,8 @@ from maintainer.model.files import BucketKey, DataFileMeta, FileRole, FileSource
 from maintainer.model.row_kind import RETRACT_BIT
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.snapshot import Snapshot
-from maintainer.table.merging import MergeEngine, MergeRules
+from maintainer.table.merging import MergeRules
+from maintainer.table.options import MergeEngine
 from maintainer.table.state import TableState, load_latest
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_table

@@ -70,7 +70,7 @@ def test_rows_that_nobody_sees_are_mentioned(tmp_path: Path) -> None:
     assert said(table) == {"level 0": "info"}
     table.maintain()
     set_options(table.store.uri, **{"pk-btree.index.columns": "id"})
-    assert said(table) == {"coverage": "info"}
+    assert said(table) == {"coverage": "info", "index on id (btree), added": "info", "index on n (btree), removed": "info"}
 
 
 @pytest.mark.parametrize(("name", "what"), [("append_only", "no primary key"), ("postpone", "bucket = -2")])

@@ -18,7 +18,8 @@ from maintainer.merge.engine import merge_function
 from maintainer.merge.order import Keys
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.model.types import DataField
-from maintainer.table.merging import MergeEngine, MergeRules
+from maintainer.table.merging import MergeRules
+from maintainer.table.options import MergeEngine
 from tests.support.builders import type_
 from tests.support.merge_model import ADDS, Record, merge
 from tests.support.small_table import KINDS
