@@ -13,7 +13,7 @@ unknown and is logged once; the file is then read raw, and the rows are right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ from maintainer.format.kept import Cache
 from maintainer.format.source_meta import SourceMeta
 from maintainer.index.cache import cache_of, forget, open_payload
 from maintainer.index.definition import IndexDefinition
-from maintainer.index.family import FamilyReader
+from maintainer.index.family import ConjunctionReader, FamilyReader
 from maintainer.index.groups import GroupState, evaluate
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, IndexFileMeta
@@ -59,7 +59,7 @@ class BucketIndexes:
             definition.column: (definition, evaluate(bucket, definition, relaxed)) for definition in definitions
         }
         self._readers: dict[str, FamilyReader | None] = {}
-        self._answers: dict[tuple[str, int], BitMap64 | None] = {}
+        self._answers: dict[tuple[str, tuple[int, ...]], BitMap64 | None] = {}
         self._offsets: dict[str, dict[str, int]] = {}
 
     def ask(self, predicate: Predicate, file: DataFileMeta) -> Answer:
@@ -71,11 +71,12 @@ class BucketIndexes:
 
     def _positions(self, node: Predicate, file: DataFileMeta, used: dict[tuple[str, str], None], why: dict[str, None]) -> BitMap64 | None:
         if isinstance(node, Leaf):
-            return self._leaf(node, file, used, why)
+            return self._leaves((node,), file, used, why)
         found: BitMap64 | None = None
         if isinstance(node, And):
-            for child in without_implied(list(conjuncts(node))):
-                positions = self._positions(child, file, used, why)
+            for child in self._together(without_implied(list(conjuncts(node))), file):
+                ask = self._leaves if isinstance(child, tuple) else self._positions
+                positions = ask(child, file, used, why)  # type: ignore[arg-type]
                 if positions is not None:
                     found = positions if found is None else found & positions
                     if not found:
@@ -89,15 +90,36 @@ class BucketIndexes:
             found |= positions
         return found
 
-    def _leaf(self, leaf: Leaf, file: DataFileMeta, used: dict[tuple[str, str], None], why: dict[str, None]) -> BitMap64 | None:
+    def _together(self, children: Sequence[Predicate], file: DataFileMeta) -> Iterator[Predicate | tuple[Leaf, ...]]:
+        """The children of an AND; several leaves of a column as one where its index answers them at once."""
+        leaves: dict[str, list[Leaf]] = {}
+        for child in children:
+            if isinstance(child, Leaf) and not child.negated:
+                leaves.setdefault(child.field, []).append(child)
+        for child in children:
+            several = leaves.get(child.field, []) if isinstance(child, Leaf) and not child.negated else []
+            if len(several) < 2 or not self._answers_at_once(several[0].field, file):
+                yield child
+            elif child is several[0]:
+                yield tuple(several)
+
+    def _answers_at_once(self, column: str, file: DataFileMeta) -> bool:
+        definition, group = self._groups[column]
+        payload = group.covered.get(file.file_name)
+        return payload is not None and isinstance(self._reader(definition, group, payload), ConjunctionReader)
+
+    def _leaves(self, leaves: tuple[Leaf, ...], file: DataFileMeta, used: dict[tuple[str, str], None], why: dict[str, None]) -> BitMap64 | None:
+        """The answer about leaves of one column that all must be true; of several the index answers those that it can."""
+        leaf = leaves[0]
         definition, group = self._groups[leaf.field]
         payload = group.covered.get(file.file_name)
         if payload is None:
             why[f"{leaf.field}: {group.reason(file) or 'not covered'}"] = None
             return None
-        ordinals = None if leaf.negated else self._ordinals(leaf, definition, group, payload)
+        ordinals = None if leaf.negated else self._ordinals(leaves, definition, group, payload)
         if ordinals is None:
-            why[f"{leaf.field}: the {definition.family} index does not answer {'not ' if leaf.negated else ''}{leaf.op}"] = None
+            for each in leaves:
+                why[f"{leaf.field}: the {definition.family} index does not answer {'not ' if leaf.negated else ''}{each.op}"] = None
             return None
         used[leaf.field, payload.file_name] = None
         window = BitMap64()
@@ -114,22 +136,32 @@ class BucketIndexes:
             known = self._offsets[payload.file_name] = dict(zip(names, meta.first_ordinals, strict=True))
         return known
 
-    def _ordinals(self, leaf: Leaf, definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
-        # by the identity of the leaf, which the caller keeps: tuples of literals may be equal and differ (0.0 and -0.0)
-        key = payload.file_name, id(leaf)
+    def _ordinals(self, leaves: tuple[Leaf, ...], definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
+        # by the identity of the leaves, which the caller keeps: tuples of literals may be equal and differ (0.0 and -0.0)
+        key = payload.file_name, tuple(map(id, leaves))
         if key not in self._answers:
-            self._answers[key] = self._ask(leaf, definition, group, payload)
+            self._answers[key] = self._ask(leaves, definition, group, payload)
         return self._answers[key]
 
-    def _ask(self, leaf: Leaf, definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
-        total = _sources(group, payload).total_rows
-        try:
-            if payload.file_name not in self._readers:
+    def _reader(self, definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> FamilyReader | None:
+        if payload.file_name not in self._readers:
+            total = _sources(group, payload).total_rows
+            try:
                 self._readers[payload.file_name] = open_payload(self._store, self._bucket, payload, definition, total, self._cache)
-            reader = self._readers[payload.file_name]
-            if reader is None:
-                return None
-            ordinals = reader.evaluate(reduced(leaf))
+            except MemoryError:
+                raise
+            except Exception as error:
+                self._reject(payload, definition, error)
+        return self._readers[payload.file_name]
+
+    def _ask(self, leaves: tuple[Leaf, ...], definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
+        total = _sources(group, payload).total_rows
+        reader = self._reader(definition, group, payload)
+        if reader is None:
+            return None
+        asked = [reduced(leaf) for leaf in leaves]
+        try:
+            ordinals = reader.evaluate_all(asked) if isinstance(reader, ConjunctionReader) else reader.evaluate(asked[0])
             if ordinals and ordinals.max() >= total:
                 raise CorruptFile(f"ordinal {ordinals.max()} of {total} rows")
             return ordinals

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,14 @@ class FamilyReader(Protocol):
 
     def verify(self) -> list[str]:
         """Read the whole payload and say what it promises and does not keep; empty when it is sound."""
+
+
+@runtime_checkable
+class ConjunctionReader(FamilyReader, Protocol):
+    """A reader to which several conditions are one question, which costs less than each of them does."""
+
+    def evaluate_all(self, leaves: Iterable[Leaf]) -> BitMap64 | None:
+        """The ordinals of all rows that satisfy every leaf, and perhaps some more; None when this payload cannot answer any of them."""
 
 
 class Rules(Protocol):
