@@ -197,7 +197,7 @@ class Round:
             return
         self.account.tried(work)
         if isinstance(ended, Result):
-            if any(not failure.about_values for failure in ended.failures) and self._is_outdated_now(work):
+            if any(not failure.about_values for failure in ended.failures) and self._is_overtaken(work):
                 self._conflict(work.bucket.key, f"{ended.failures[0].reason}, and somebody else has compacted the bucket meanwhile")
                 abort(self.store, ended, frozenset())
                 return
@@ -272,6 +272,13 @@ class Round:
     def _is_outdated_now(self, work: Work) -> bool:
         self._latest = load_latest(self.store, self._latest or self.committer.known_state)
         return self._latest is None or _is_outdated(work, self._latest)
+
+    def _is_overtaken(self, work: Work) -> bool:
+        """The same for finished work; where that cannot be learned, committing it will tell."""
+        try:
+            return self._is_outdated_now(work)
+        except MaintainerError:
+            return False
 
     def _delete_what_nobody_commits(self) -> None:
         """After an end by an exception: results that no commit was tried with."""

@@ -132,8 +132,7 @@ def rebuild_groups(
         if waits(Rebuild(definition.column, plan.level)):
             removed += _of_no_use(state, definition, plan, relaxed=True)
             continue
-        older = None if site.unchanged is None else reuse(state, definition, plan.sources, partial(site.unchanged, definition))
-        built = _attempt(definition, plan, [files[name] for name, _ in plan.sources], site, older)
+        built = _attempt(definition, plan, [files[name] for name, _ in plan.sources], site, _older(state, definition, plan, site))
         if isinstance(built, IndexFailure):
             failures.append(built)
             removed += _of_no_use(state, definition, plan, relaxed=not built.about_values)
@@ -141,6 +140,17 @@ def rebuild_groups(
             added.append(built)
             removed += plan.inputs
     return GroupChanges(tuple(added), tuple(_distinct(removed)), tuple(failures))
+
+
+def _older(state: BucketState, definition: IndexDefinition, plan: GroupPlan, site: Site) -> Reuse | None:
+    """The payload that a group may be built from; None also when that cannot be learned."""
+    if site.unchanged is None:
+        return None
+    try:
+        return reuse(state, definition, plan.sources, partial(site.unchanged, definition))
+    except Exception as error:  # a schema that is lost, for one
+        log.warning("group.built-anew", column=definition.column, data_level=plan.level, payload=None, error=_one_line(error))
+        return None
 
 
 def build_group(
@@ -196,7 +206,7 @@ def _attempt(
                 raise stopped[0] from None
             if older is not None and not isinstance(error, SpillError | MemoryError):
                 name = older.payload.file_name
-                log.warning("group.built-anew", column=definition.column, level=plan.level, payload=name, error=_one_line(error))
+                log.warning("group.built-anew", column=definition.column, data_level=plan.level, payload=name, error=_one_line(error))
                 older = None
                 attempts += 1
                 continue

@@ -16,6 +16,7 @@ from maintainer.format.source_meta import SourceMeta
 from maintainer.index import family, groups
 from maintainer.index.definition import definitions
 from maintainer.index.payload import BuiltPayload, Resources
+from maintainer.maintain import rebuild
 from maintainer.maintain.rebuild import GroupChanges, Site, group_plans, rebuild_groups
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, DataFileMeta, IndexFileMeta
@@ -70,6 +71,7 @@ def changes(
     open_file: Any = None,
     count: Any = nothing,
     check_store: Any = nothing,
+    unchanged: Any = None,
     forced: frozenset[Rebuild] = frozenset(),
 ) -> tuple[GroupChanges, list[Payload]]:
     state = BucketState(EMPTY_ROW, 0, 1, tuple(files), None, tuple(payloads))
@@ -84,7 +86,7 @@ def changes(
     def opened(meta: DataFileMeta) -> Column:
         return Column(meta.row_count)
 
-    site = Site(open_file or opened, lambda payload: lambda offset, length: b"", create, count, check_store, Resources())
+    site = Site(open_file or opened, lambda payload: lambda offset, length: b"", create, count, check_store, Resources(), unchanged)
     return rebuild_groups(state, group_plans(state, DEFINITIONS, forced), [], site), written
 
 
@@ -205,6 +207,11 @@ class TestFailedBuilds:
         tried: list[DataFileMeta] = []
         found, _ = changes([self.NOW], [], open_file=raising(SpillError("full"), tried), check_store=raising(StorageError("never asked")))
         assert (len(tried), len(found.failures)) == (1, 1)
+
+    def test_what_is_known_of_older_payloads_can_be_wrong_in_any_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rebuild, "reuse", raising(MissingFile("a schema")))
+        found, _ = changes([self.NOW], [group(5, self.BEFORE, self.NOW)], unchanged=lambda definition, file: True)
+        assert (len(found.added), found.failures) == (1, ())
 
     def test_stopping_is_no_failure_of_the_group(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Stopped):
