@@ -99,6 +99,7 @@ def test_partitions_are_smaller_where_memory_is_small() -> None:
         pa.array(["a", None, "b", "a"], pa.large_string()),
         pa.array(["x", "a", None, "b", "a", "x"]).slice(1, 4),
         pa.array(["a", None, "b", "a"]).dictionary_encode(),
+        pa.array(["a", None, "b", "a"], pa.string_view()),
         pa.array([b"a", None, b"b", b"a"]),
         pa.StringArray.from_buffers(  # bytes under a null
             4,
@@ -108,7 +109,7 @@ def test_partitions_are_smaller_where_memory_is_small() -> None:
             1,
         ),
     ],
-    ids=["string", "large", "slice", "dictionary", "binary", "bytes under a null"],
+    ids=["string", "large", "slice", "dictionary", "view", "binary", "bytes under a null"],
 )  # fmt: skip
 def test_layouts_of_text(column: pa.Array) -> None:
     found = build_arrays([column], definition("fm", "STRING", PLAIN), 4)

@@ -4,13 +4,15 @@ Values are not sorted. They are taken in the order of their ordinals, and consec
 
     fm-index.partition-size         16 mb    symbols of a partition: its bytes, one for each row, one at the end
     fm-index.partition-row-count    100000   rows of a partition
-    fm-index.sa-sample-rate         32       one suffix of so many is sampled: more make the payload larger, and searches faster
+    fm-index.sa-sample-rate         32       one position of so many is sampled: a lower one finds rows faster, and takes space
     fm-index.compression            lz4      of each block: none, zstd, lz4; lzo, which no library of ours writes, is written as zstd
     fm-index.compression-level      1        of zstd
 
 `fm-index.read-cache-size`, `demand-page-size` and `locate-cost-ratio` are the reader's (`maintainer.index.family.fm_reader`). A value that
 fills a partition by itself is refused: the build fails, and its group stays without a payload. One partition at a time is in memory; where
 there is less than `BYTES_PER_SYMBOL` for each symbol, partitions are smaller than they might be: there are more, in the same format.
+
+When a group changes, its partitions before the first change are copied from the older payload (`maintainer.index.family.fm_carried`).
 """
 
 from __future__ import annotations
@@ -39,11 +41,9 @@ if TYPE_CHECKING:
     from maintainer.index.family import FamilyReader
 
 PREFIX = "fm-index."
+TAKES = "a CHAR/VARCHAR/STRING column"
 _LEAST_LIMIT = 1 << 20
 """Symbols of a partition that memory is never too little for."""
-
-
-TAKES = "a CHAR/VARCHAR/STRING column"
 
 
 def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> None:
@@ -170,9 +170,9 @@ def _bytes_of(values: pa.Array) -> tuple[ByteColumn, npt.NDArray[np.bool_]]:
     """The stored bytes of texts, those of a null being none; and which are null."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
+    if values.type not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        values = values.cast(pa.large_binary())
     nulls: npt.NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
     if values.null_count:
         values = pc.fill_null(values, pa.scalar("", values.type))
-    if values.type not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
-        values = values.cast(pa.large_binary())
     return of_arrow(values), nulls
