@@ -22,6 +22,8 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from maintainer.format import byte_column, key_bytes
 from maintainer.format.byte_column import ByteColumn
@@ -150,32 +152,46 @@ def _order(words: Sequence[Int64s]) -> tuple[Int64s, Flags]:
 
 def text_order(keys: ByteColumn, smallest: bytes, largest: bytes) -> tuple[Int64s, Flags]:
     """A stable order of texts, and which rows of it differ from the one before."""
-    common = common_prefix(smallest, largest)
-    words = _eight_bytes(keys, common)
+    words, are_all = _eight_bytes(keys, common_prefix(smallest, largest))
     order, new = _order([words])
     tied = ~new
-    if not tied.any():
+    if are_all or not tied.any():
         return order, new
     tied[:-1] |= tied[1:]  # with the first of those that begin alike
-    rows = order[tied]
-    group = np.cumsum(new[tied]) - 1
+    at = np.flatnonzero(tied)
+    rows = order[at]
+    group = np.cumsum(new[at]) - 1
     texts: Any = keys.take(rows).to_arrow()
+    # Texts that repeat are alike to the end, mostly; only where some of a group are not, the others matter.
+    unlike = (group[1:] == group[:-1]) & pc.not_equal(texts[1:], texts[:-1]).to_numpy(zero_copy_only=False)
+    mixed = np.zeros(int(group[-1]) + 1, bool)
+    mixed[group[1:][unlike]] = True
+    some = mixed[group]
+    if not some.any():
+        return order, new
+    if not some.all():
+        at, rows, texts = at[some], rows[some], texts.filter(pa.array(some))
+        group = np.cumsum(new[at]) - 1
     inner, inner_new = _order([group, texts])
-    order[tied] = rows[inner]
-    new[tied] = inner_new
+    order[at] = rows[inner]
+    new[at] = inner_new
     return order, new
 
 
-def _eight_bytes(keys: ByteColumn, skip: int) -> Int64s:
-    """Words that compare as the eight bytes after the first `skip`; bytes behind the end are zeros, so that equal words say nothing."""
+def _eight_bytes(keys: ByteColumn, skip: int) -> tuple[Int64s, bool]:
+    """Words that compare as the eight bytes after the first `skip`, and whether these are all of each text, so that equal words are equal
+    texts. Bytes behind the end are zeros; where there is room, the length behind them tells which."""
     data = np.zeros(len(keys.data) + 8, np.uint8)
     data[:-8] = keys.data
     offsets = keys.offsets
-    left = np.minimum(offsets[1:] - offsets[:-1] - skip, 8)
+    left = offsets[1:] - offsets[:-1] - skip
+    shortest, longest = int(left.min(initial=8)), int(left.max(initial=0))
     octets = np.ndarray((len(keys.data) + 1,), "<u8", data, strides=(1,))[offsets[:-1] + skip].byteswap()
-    if len(left) and left.min() < 8:
-        octets &= _PREFIX_ONLY[left]
-    return cast(Int64s, (octets ^ _SIGN).view(np.int64))
+    if shortest < 8:
+        octets &= _PREFIX_ONLY[np.minimum(left, 8)]
+        if longest < 8:
+            octets |= left.astype(np.uint64)
+    return cast(Int64s, (octets ^ _SIGN).view(np.int64)), longest < 8 or shortest == longest == 8
 
 
 def ascending_ids(ids: Int64s, starts: Int64s) -> Int64s:
