@@ -46,14 +46,14 @@ class Partition:
             Ranks(vector, room, self._pages) for vector, room in zip(vectors[:-1], rooms[:-1], strict=True)
         )
         self._samples = Samples(directory.samples, rooms[-1], self._pages, directory.rate, directory.length)
+        self._held = (*self._levels, self._sampled, self._boundaries, self._samples)
+        self._directory_size = 4096 + 300 * sum(len(vector.blocks) for vector in directory.vectors)
         self._symbol_of = np.append(directory.symbols, [SEPARATOR, TERMINATOR]).astype(np.int64)
 
     @property
     def size(self) -> int:
         """Bytes that are held."""
-        blocks = sum(held.size for held in (*self._levels, self._sampled, self._boundaries, self._samples))
-        entries = 300 * sum(len(vector.blocks) for vector in self.directory.vectors)
-        return blocks + self._pages.size + entries + 4096
+        return self._directory_size + self._pages.size + sum(held.size for held in self._held)
 
     @cached_property
     def bottoms(self) -> Numbers:

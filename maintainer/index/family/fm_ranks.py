@@ -83,11 +83,8 @@ class HeldBlocks:
         self._slot_of = np.full(len(vector.blocks), -1, np.int64)
         self._block_of = np.full(min(room, len(vector.blocks)), -1, np.int64)
         self._next = 0
-
-    @property
-    def size(self) -> int:
+        self.size = 0
         """Bytes that are held."""
-        return self.block_size * int((self._block_of >= 0).sum())
 
     def _portions(self, positions: Numbers) -> Iterator[tuple[Numbers | slice, Numbers]]:
         """The slots of the blocks of all positions: for as many positions at a time as there is room for their blocks."""
@@ -118,8 +115,10 @@ class HeldBlocks:
             self._block_of[slot] = -1  # until it is filled: what is read may be damaged
             if gone >= 0:
                 self._slot_of[gone] = -1
+                self.size -= self.block_size
             self._fill(slot, block, raw)
             self._block_of[slot], self._slot_of[block] = block, slot
+            self.size += self.block_size
             self._next = (slot + 1) % room
 
     def _fill(self, slot: int, block: int, raw: bytes) -> None:

@@ -80,18 +80,23 @@ class Partitions:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.open: dict[int, Partition] = {}
-
-    @property
-    def size(self) -> int:
+        self.size = 0
         """Bytes that are held."""
-        return sum(partition.size for partition in self.open.values())
+        self._held: dict[int, tuple[Partition, int]] = {}
+
+    def get(self, index: int) -> Partition | None:
+        """The partition, if it is held."""
+        found = self._held.get(index)
+        return None if found is None else found[0]
 
     def keep(self, index: int, partition: Partition, limit: int) -> None:
-        """Hold a partition unless there would be more than `limit` bytes."""
-        self.open.pop(index, None)
-        if self.size + partition.size <= limit:
-            self.open[index] = partition
+        """Hold a partition, which was asked and may have grown, unless there would be more than `limit` bytes."""
+        _, before = self._held.pop(index, (None, 0))
+        self.size -= before
+        size = partition.size
+        if self.size + size <= limit:
+            self._held[index] = partition, size
+            self.size += size
 
 
 class FMReader:
@@ -133,7 +138,7 @@ class FMReader:
         held = self._kept.made("partitions", lambda: (Partitions(), 0))
         with held.lock:
             for index, place in enumerate(self.places):
-                partition = held.open.get(index) or self._partition(place)
+                partition = held.get(index) or self._partition(place)
                 rows = self._rows(partition, asked)
                 held.keep(index, partition, self._memory)
                 answered |= rows is not None
