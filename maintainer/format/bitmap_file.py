@@ -39,6 +39,8 @@ _TOGETHER = 1024
 CHUNK_IDS = 1 << 18
 """How many row ids are taken out of postings at once."""
 _ENTRY_BYTES = 250
+_DICTIONARY_BYTES = 800
+_FEW = 8
 _MOST_FALSE = 64
 
 Octets = npt.NDArray[np.uint8]
@@ -59,25 +61,14 @@ class Dictionary:
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        data = np.frombuffer(raw, np.uint8)
         count, at = varint.decode(raw, 0)
         if not 0 < count <= len(raw) // SMALLEST_ENTRY:
             raise CorruptFile(f"{count} entries in a dictionary block of {len(raw)} bytes")
-        size_ends, key_ends, entry_ends = places(data)
-        follow = entry_ends.data
-        begins = []
-        for _ in range(count):
-            begins.append(at)
-            at = follow[at]
-        if at != len(raw):
-            raise CorruptFile("the entries of a dictionary block do not end where it does")
-        self._begins = np.array(begins)
-        self._key_begins, self._key_ends = size_ends[self._begins], key_ends[self._begins]
-        self.offsets, sizes_at = varint.decode_at(data, self._key_ends)
-        self.sizes, _ = varint.decode_at(data, sizes_at)
-        keys = self.keys.to_arrow()
-        if pc.any(pc.equal(keys[1:], keys[:-1])).as_py():
-            raise CorruptFile("a key is twice in a dictionary block")
+        self._begins, self._key_begins, self._key_ends, self.offsets, self.sizes = (_few if count <= _FEW else _many)(raw, count, at)
+        if count > 1:
+            keys = self.keys.to_arrow()
+            if pc.any(pc.equal(keys[1:], keys[:-1])).as_py():
+                raise CorruptFile("a key is twice in a dictionary block")
 
     @property
     def keys(self) -> ByteColumn:
@@ -86,7 +77,7 @@ class Dictionary:
     @property
     def nbytes(self) -> int:
         """Bytes that it holds."""
-        return len(self.raw) + 5 * int(self._begins.nbytes)
+        return len(self.raw) + 5 * int(self._begins.nbytes) + _DICTIONARY_BYTES
 
     def __len__(self) -> int:
         return len(self._begins)
@@ -110,6 +101,40 @@ class Dictionary:
             if number < len(self) and self._begins[number] == at:
                 return self[number]
         return next((entry for entry in self if entry.key == key), None)  # bytes of postings' places that look like the key
+
+
+def _few(raw: bytes, count: int, at: int) -> tuple[Ids, Ids, Ids, Ids, Ids]:
+    """Where each entry and its key begin, where the key ends, and offset and size of its posting: entry by entry."""
+    rows = []
+    for _ in range(count):
+        size, begin = varint.decode(raw, at)
+        if begin + size > len(raw):
+            raise CorruptFile("a key is longer than its dictionary block")
+        offset, end = varint.decode(raw, begin + size)
+        length, end = varint.decode(raw, end)
+        rows.append((at, begin, begin + size, offset, length))
+        at = end
+    if at != len(raw):
+        raise CorruptFile("the entries of a dictionary block do not end where it does")
+    columns = np.array(rows).T
+    return columns[0], columns[1], columns[2], columns[3], columns[4]
+
+
+def _many(raw: bytes, count: int, at: int) -> tuple[Ids, Ids, Ids, Ids, Ids]:
+    """The same for all entries at once."""
+    data = np.frombuffer(raw, np.uint8)
+    size_ends, key_ends, entry_ends = places(data)
+    follow = entry_ends.data
+    begins = []
+    for _ in range(count):
+        begins.append(at)
+        at = follow[at]
+    if at != len(raw):
+        raise CorruptFile("the entries of a dictionary block do not end where it does")
+    found = np.array(begins)
+    offsets, sizes_at = varint.decode_at(data, key_ends[found])
+    sizes, _ = varint.decode_at(data, sizes_at)
+    return found, size_ends[found], key_ends[found], offsets, sizes
 
 
 def places(data: Octets) -> tuple[Ids, Ids, Ids]:
@@ -345,7 +370,7 @@ class BitmapFile:
 
     def dictionaries(self, numbers: Sequence[int], *, keep: bool = True) -> Iterator[tuple[int, Dictionary]]:
         """Some dictionary blocks, ascending. Without `keep` all of them come from the file."""
-        keep &= sum(self.blocks[number].length for number in numbers) <= self._kept.share
+        keep &= sum(self.blocks[number].length + _DICTIONARY_BYTES for number in numbers) <= self._kept.share
         total = 0
         for start in range(0, len(numbers), _TOGETHER):
             some = numbers[start : start + _TOGETHER]
