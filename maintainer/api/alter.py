@@ -97,7 +97,7 @@ def _notes(old: TableSchema, new: TableSchema, changes: Sequence[SchemaChange], 
     if state is None:
         return
     if old.options.get("bucket") != new.options.get("bucket"):
-        yield "partitions that hold data keep their buckets until INSERT OVERWRITE writes them anew; new ones get the new number"
+        yield "partitions that hold data take no rows until an engine has written them anew (INSERT OVERWRITE); new ones get the new number"
     if _vectors(old) != _vectors(new):
         yield "run `maintainer compact TABLE --full` now: until then, files of before are merged by readers, or their rows are seen twice"
 

@@ -35,18 +35,19 @@ def alter(
         list[str],
         typer.Argument(
             metavar="ACTION…",
-            help="set K=V… | unset K… | add-column C TYPE [comment TEXT] [default VALUE] [first|last|after D|before D] | "
+            help="set K=V… | unset K… | add-column C TYPE \\[comment TEXT] \\[default VALUE] \\[PLACE] | "
             "rename-column C NAME | drop-column C… | alter-type C TYPE | set-not-null C | drop-not-null C | set-default C VALUE | "
-            "drop-default C | comment-column C TEXT | drop-column-comment C | move-column C first|last|after D|before D | comment TEXT | "
-            "drop-comment; several are joined by the word and.",
+            "drop-default C | comment-column C TEXT | drop-column-comment C | move-column C PLACE | comment TEXT | "
+            "drop-comment; PLACE is first, last, after D or before D. Several actions are joined by the word and.",
             show_default=False,
         ),
     ],
 ) -> None:
     """Change options and columns of a table: a new schema, by Java's rules, with guards for indexed columns.
 
-    A column C may be a path: r.x is a member of a ROW, l.element what an ARRAY holds, m.value a MAP. Texts and types of several words stand in
-    quotes; -- goes before a value that begins with a dash. Several actions make one schema, or none.
+    A column C may be a path: r.x is a member of a ROW, l.element what an ARRAY holds, m.value what a MAP holds.
+
+    Texts and types of several words stand in quotes; -- goes before a value that begins with a dash. Several actions make one schema, or none.
     """
     from maintainer.api.changes import parse_actions
 

@@ -49,6 +49,13 @@ class TestPublishing:
         with pytest.raises(UsageError, match="what is to be changed"):
             table.alter()
 
+    def test_what_else_is_to_be_done_is_told(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path, {"deletion-vectors.modifiable": "true", "alter-column-null-to-not-null.disabled": "false"})
+        assert table.alter(set={"bucket": "3"}, unset=["never.set"]).notes == ("option never.set was not set",)
+        append(table, 0, 10)
+        done = table.alter(c.set_nullable("n", False), set={"bucket": "4", "deletion-vectors.enabled": "false"}, unset=[BTREE, BITMAP])
+        assert [note.split()[0:2] for note in done.notes] == [["column", "n:"], ["partitions", "that"], ["run", "`maintainer"]]
+
     def test_dynamic_options_stay_out_of_it(self, tmp_path: Path) -> None:
         table = make_table(tmp_path)
         opened = maintainer.open_table(table.store.uri, options={"read.batch-size": "7"})
@@ -111,6 +118,8 @@ class TestJudging:
             (c.set_option("num-levels", "0"), "num-levels"),
             (c.set_option("fields.zz.aggregate-function", "max"), "there is no column 'zz'"),
             (c.set_option("sequence.field", "zz"), "zz"),
+            (c.set_option("file.format", "csv"), "files of this format are not written"),
+            (c.add_column("blob", "BLOB"), "type BLOB is not supported yet"),
             (c.set_default("id", "seven"), "the default value 'seven' is no BIGINT"),
             (c.add_column("_LEVEL", "INT"), "belongs to Paimon's own columns"),
             (c.drop_column("n"), "Cannot drop primary-key index column: [n]"),
@@ -129,6 +138,16 @@ class TestJudging:
         table.alter(c.add_column("w", "STRING"), c.set_default("w", "text"))
         with pytest.raises(UsageError, match="the default value 'text' is no INT"):
             table.alter(c.alter_type("w", "INT"))
+
+    def test_files_must_be_read_as_the_new_type_whatever_lies_between(self, tmp_path: Path) -> None:
+        """INT to STRING to DATE is allowed step by step, but there is no cast from INT to DATE."""
+        table = make_table(tmp_path, {BTREE: None})
+        append(table, 0, 10)
+        table.alter(c.alter_type("n", "STRING"))
+        with pytest.raises(Unsupported, match=r"its type was changed since schema 0 \(INT to DATE\), and there is no cast"):
+            table.alter(c.alter_type("n", "DATE"))
+        table.maintain(full=True)
+        table.alter(c.alter_type("n", "DATE"))
 
     def test_indexes_that_cannot_be_maintained_yet_are_judged_by_their_rules_and_then_refused(self, tmp_path: Path) -> None:
         table = make_table(tmp_path)
