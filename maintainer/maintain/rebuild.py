@@ -26,8 +26,8 @@ Which payload that is `maintainer.index.moves` says. When anything goes wrong wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -160,8 +160,8 @@ def build_group(
     total = sum(rows for _, rows in plan.sources)
     payload_entry(definition, plan.level, plan.sources, BuiltPayload(0, 0, b""), "")  # may fail, and then nothing must have been written
     carried = None if older is None else _carried(definition, older, site)
-    rows = _rows(definition, files, site, {} if carried is None else {move.new: move.rows for move in carried.moves})
-    with site.create() as file:
+    known = {} if carried is None else {move.new: move.rows for move in carried.moves}
+    with closing(_rows(definition, files, site, known)) as rows, site.create() as file:  # a family that fails leaves a file open
 
         def write(data: Buffer) -> None:
             site.count(0)  # a sort may go on for long when all is read
@@ -226,7 +226,7 @@ def _attempt(
         return built
 
 
-def _rows(definition: IndexDefinition, files: Sequence[DataFileMeta], site: Site, known: Mapping[int, int]) -> Iterator[Rows]:
+def _rows(definition: IndexDefinition, files: Sequence[DataFileMeta], site: Site, known: Mapping[int, int]) -> Generator[Rows]:
     """The indexed column of all physical rows, file after file, but not of files that are known: their first ordinals, and their rows. What is
     read is counted as it goes on, by the share of the rows."""
     first = 0

@@ -130,6 +130,9 @@ def test_a_source_name_that_cannot_be_stored_fails_before_anything_is_written() 
     assert [payload.file_name for payload in found.removed] == ["old"]
 
 
+ERROR = ValueError("keeps what it happened with for as long as it lives")
+
+
 class Stopped(Exception):
     """What `count` raises to end the work."""
 
@@ -212,6 +215,21 @@ class TestFailedBuilds:
         monkeypatch.setattr(rebuild, "reuse", raising(MissingFile("a schema")))
         found, _ = changes([self.NOW], [group(5, self.BEFORE, self.NOW)], unchanged=lambda definition, file: True)
         assert (len(found.added), found.failures) == (1, ())
+
+    def test_a_file_that_was_being_read_is_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        closed: list[bool] = []
+
+        class Closing(Column):
+            def __exit__(self, *error: object) -> None:
+                closed.append(True)
+
+        def build(rows: Any, *rest: Any) -> Any:
+            next(rows)
+            raise ERROR
+
+        monkeypatch.setattr(family, "family", lambda name: SimpleNamespace(build=build))
+        changes([self.NOW], [], open_file=lambda meta: Closing(meta.row_count))
+        assert closed == [True]
 
     def test_stopping_is_no_failure_of_the_group(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Stopped):
