@@ -35,9 +35,19 @@ class FamilyName(StrEnum):
         """The option that lists the family's columns."""
         return f"pk-{self}.index.columns"
 
+    @property
+    def ranks(self) -> bool:
+        """Whether its indexes are searched for what is best, instead of for all that satisfies a predicate."""
+        return self in (FamilyName.VECTOR, FamilyName.FULL_TEXT)
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether the row count and range of a payload are those of its sources (spec 06 §16.2: peers write others for vectors)."""
+        return self is not FamilyName.VECTOR
+
 
 MAINTAINED = frozenset({FamilyName.BTREE, FamilyName.BITMAP, FamilyName.MULTIVALUE, FamilyName.FM})
-SORTED = (FamilyName.BTREE, FamilyName.BITMAP, FamilyName.MULTIVALUE, FamilyName.FM)
+SORTED = tuple(family for family in FamilyName if not family.ranks)
 """The families of exact predicates, which share the rules for their table; the others rank what they find."""
 
 KEY_TYPES = (

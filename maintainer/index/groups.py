@@ -19,7 +19,7 @@ from typing import NamedTuple
 from maintainer.errors import CorruptFile
 from maintainer.format import source_meta
 from maintainer.format.source_meta import SourceMeta, ordered
-from maintainer.index.definition import FamilyName, IndexDefinition
+from maintainer.index.definition import IndexDefinition
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, FileSource, IndexFileMeta
 
@@ -87,7 +87,7 @@ def evaluate(state: BucketState, definition: IndexDefinition, relaxed: bool = Fa
     """
     levels = {level: tuple(files) for level, files in sources(state.files).items()}
     # Java has the relaxed rule for the sorted families only.
-    relaxed = relaxed and definition.family not in (FamilyName.VECTOR, FamilyName.FULL_TEXT)
+    relaxed = relaxed and not definition.family.ranks
     stale: list[tuple[IndexFileMeta, str]] = []
     reasons: dict[int, str] = {}
     candidates: dict[int, list[tuple[IndexFileMeta, SourceMeta]]] = {}
@@ -192,7 +192,7 @@ def _check(
             return meta, "no source is left"
     elif meta.files != present:
         return meta, "sources differ"
-    if definition.family is not FamilyName.VECTOR:
+    if definition.family.counts_rows:
         why = _check_rows(payload, meta.total_rows)
         if why is not None:
             return meta, why

@@ -396,10 +396,14 @@ IMMUTABLE = frozenset(
 """Options that say what the table's files mean: they cannot differ from call to call."""
 
 
+_DEFINITION = re.compile(r"pk-.+\.index\.columns|fields\..+\.pk-vector\.index\.type")
+"""What defines indexes: for one call without them, a pass would drop their payloads."""
+
+
 def check_dynamic_options(schema: TableSchema, options: Mapping[str, str]) -> None:
     """Raises for an option of a call that only the table itself may have."""
     for key, value in options.items():
-        if key in IMMUTABLE and schema.options.get(key) != value:
+        if (key in IMMUTABLE or _DEFINITION.fullmatch(key)) and schema.options.get(key) != value:
             raise UsageError(f"option {key} = {value!r}: this option belongs to the table and cannot be set for one call")
 
 

@@ -122,6 +122,9 @@ class TestSchemas:
             open_store(store.uri, options={"bucket": "4"})
         with pytest.raises(UsageError, match=r"deletion-vectors\.enabled"):
             open_store(store.uri, options={"deletion-vectors.enabled": "false"})
+        with pytest.raises(UsageError, match=r"option pk-fm\.index\.columns = 'v': this option belongs to the table"):
+            open_store(store.uri, options={"pk-fm.index.columns": "v"})
+        open_store(store.uri, options={"fm-index.read-cache-size": "1 mb"})
 
 
 class TestLatest:
