@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maintainer.format.kept import Cache
+from maintainer.format.stored_block import KeepingRanges
 from maintainer.index import family
 from maintainer.index.family.fm_reader import LEAST_CACHE, FMReader
 from maintainer.model.predicate import Leaf, Op
@@ -284,6 +287,7 @@ def test_needles_that_all_must_occur_narrow_as_far_as_they_can() -> None:
     assert asked(opened, Op.LIKE, "%y%v%") == []
 
 
+@settings(max_examples=share("FM answers about LIKE", short=40, long=3000))
 @given(st.lists(st.text("ab%", max_size=5), min_size=1, max_size=12), st.text("ab%_", max_size=6))
 def test_like_never_loses_a_row(texts: list[str], pattern: str) -> None:
     options = {**EXACT, "fm-index.partition-row-count": "4"}
@@ -291,3 +295,19 @@ def test_like_never_loses_a_row(texts: list[str], pattern: str) -> None:
     expression = re.compile("".join({"%": ".*", "_": "."}.get(character, re.escape(character)) for character in pattern), re.DOTALL)
     found = asked(opened, Op.LIKE, pattern)
     assert found is None or {row for row, text in enumerate(texts) if expression.fullmatch(text)} <= set(found)
+
+
+def test_threads_ask_one_payload() -> None:
+    values = large()
+    payload = built(values, {"fm-index.partition-row-count": "60000"})
+    cache = Cache(64 << 20)
+    options = {"fm-index.read-cache-size": "1 mb", "fm-index.locate-cost-ratio": "1"}
+
+    def ask(number: int) -> bool:
+        read = KeepingRanges(reading(payload.data), cache.of("payload"))
+        opened = FMReader(read, len(payload.data), definition("fm", "STRING", options), payload.index_meta, payload.row_count)
+        needle = b"%06d " % (number * 37)
+        return asked(opened, Op.CONTAINS, needle) == [row for row, value in enumerate(values) if value is not None and needle in value]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(ask, range(24)))
