@@ -23,6 +23,10 @@ CHUNK_BYTES = 1 << 20
 _PADDING = 8
 _MOST_ID_BYTES = 6
 _CONTINUED = 0x80_80_80_80_80_80
+_OCTETS = np.array([(1 << 8 * size) - 1 for size in range(_MOST_ID_BYTES + 1)])
+"""An id of so many bytes."""
+_FOLLOWED = np.array([0, *(_CONTINUED & ((1 << 8 * size) - 1) for size in range(_MOST_ID_BYTES))])
+"""All of its bytes but the last say that another one follows."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -48,21 +52,24 @@ def entries(blocks: Sequence[Block]) -> tuple[ByteColumn, Ids, Positions]:
 
 def _single_ids(data: npt.NDArray[np.uint8], begins: Positions, ends: Positions) -> tuple[ByteColumn, Ids, Positions] | None:
     """The entries when each has one short id; None when some have not, or are malformed."""
-    key_sizes = data[begins].astype(np.int64)
-    sizes = ends - begins - key_sizes - 3  # of the id
-    if not len(begins) or int(key_sizes.max()) >= 0x80 or int(sizes.min()) < 1 or int(sizes.max()) > _MOST_ID_BYTES:
+    key_sizes = data[begins]
+    if not len(begins) or int(key_sizes.max()) >= 0x80:
         return None
-    behind = np.ndarray((len(data) - 7,), "<i8", data, strides=(1,))[begins + key_sizes + 1]
-    if bool(((behind & 0xFFFF) != (sizes + 1 | 0x100)).any()):
+    key_size = int(key_sizes[0]) if bool((key_sizes == key_sizes[0]).all()) else key_sizes.astype(np.int64)
+    key_begins = begins + 1
+    sizes = ends - key_begins - (key_size + 2)  # of the id
+    if int(sizes.min()) < 1 or int(sizes.max()) > _MOST_ID_BYTES:
         return None
-    bits = 8 * sizes
-    octets = behind >> 16 & (1 << bits) - 1
-    if bool(((octets & _CONTINUED) != (_CONTINUED & ((1 << bits - 8) - 1))).any()):
+    behind = np.ndarray((len(data) - 7,), "<i8", data, strides=(1,))[key_begins + key_size]
+    if bool(((behind & 0xFFFF) != sizes + 0x101).any()):
+        return None
+    octets = behind >> 16 & _OCTETS[sizes]
+    if bool(((octets & _CONTINUED) != _FOLLOWED[sizes]).any()):
         return None
     ids = octets & 0x7F
     for column in range(1, int(sizes.max())):
         ids |= octets >> column & 0x7F << 7 * column
-    return ByteColumn.of_pieces(data, begins + 1, key_sizes), ids, np.arange(len(ids))
+    return ByteColumn.of_pieces(data, key_begins, key_sizes.astype(np.int64)), ids, np.arange(len(ids))
 
 
 def _lists_of_ids(data: npt.NDArray[np.uint8], begins: Positions, ends: Positions) -> tuple[ByteColumn, Ids, Positions]:

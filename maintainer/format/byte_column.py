@@ -94,6 +94,8 @@ class ByteColumn:
     def __getitem__(self, row: int) -> bytes:
         if row < 0:
             row += self.count
+        if self.width is not None:
+            return self.data[row * self.width : (row + 1) * self.width].tobytes()
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def uniform(self) -> ByteColumn:

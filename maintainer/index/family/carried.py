@@ -31,6 +31,8 @@ Entries = Iterable[tuple[ByteColumn, Int64s, Int64s]]
 """Keys in ascending order, the ordinals of all of them, and where those of each key start; a key may go on in the next batch."""
 
 _PART = 1 << 18
+_FEW_RANGES = 16
+"""So many are compared with one after the other."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,13 @@ class _Renumbering:
         """Where these ordinals are now, and which are at all."""
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self._total:
             raise CorruptFile(f"an ordinal of an index payload is not below {self._total}")
-        part = np.searchsorted(self._firsts, ids, "right") - 1
+        if len(self._firsts) > _FEW_RANGES:
+            part = np.searchsorted(self._firsts, ids, "right") - 1
+        else:
+            part = np.zeros(len(ids), np.int8)
+            for first in self._firsts[1:].tolist():
+                part += (ids >= first).view(np.int8)
+            part = part.astype(np.intp)
         return ids + self._shifts[part], self._alive[part]
 
 
