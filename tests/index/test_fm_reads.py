@@ -116,6 +116,8 @@ def test_what_is_kept_stays_within_the_option_and_the_memory_of_the_table() -> N
         for _ in range(2):
             assert store.ask(Op.CONTAINS, "teh", read_cache_size=option, locate_cost_ratio="1")[0] == right
             assert store.cache.used <= min(limit, 2 << 20 if option == "2 mb" else limit)
+            held = store.cache.of("payload").get("partitions")
+            assert (held.size if held else 0) <= store.cache.used
 
 
 def test_a_damaged_block_is_found_when_it_is_read_and_not_before() -> None:

@@ -114,6 +114,7 @@ class FMReader:
         self.definition = definition
         self.source = PayloadBytes(read, size)
         self._kept = self.source.kept.limited(self._memory)
+        self._most_held = min(self._memory, self._kept.cache.limit // 2)
 
     def evaluate(self, leaf: Leaf) -> BitMap64 | None:
         """See `FamilyReader.evaluate`."""
@@ -140,7 +141,7 @@ class FMReader:
             for index, place in enumerate(self.places):
                 partition = held.get(index) or self._partition(place)
                 rows = self._rows(partition, asked)
-                held.keep(index, partition, self._memory)
+                held.keep(index, partition, self._most_held)
                 answered |= rows is not None
                 if rows is None:
                     result.add_range(place.first_row, place.first_row + place.rows)
