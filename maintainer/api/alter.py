@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from maintainer.api.create import validate
-from maintainer.errors import CommitConflict, Unsupported, UsageError
+from maintainer.errors import CommitConflict, MissingFile, Unsupported, UsageError
 from maintainer.index import validation
 from maintainer.index.definition_changes import DefinitionEffect, definition_changes, effect
 from maintainer.model.report import Report
@@ -58,13 +58,20 @@ def alter(store: TableStore, changes: Sequence[SchemaChange]) -> Alteration:
         state = load_latest(store, schema=old) if has_snapshots and not before else None
         _judge(store, new, changes, state, before)
         new = replace(new, time_millis=int(time.time() * 1000))
-        if store.publish_schema(new):
+        if _published(store, new):
             log.info("schema.altered", table=store.name, schema=new.id, changes=[str(change) for change in changes])
             buckets = () if state is None else tuple(state.buckets.values())
             effects = tuple(effect(change, buckets) for change in definition_changes(old, new))
             return Alteration(store.name, new.id, old.id, effects, tuple(_notes(old, new, changes, state)))
         time.sleep(min(1.0, 0.02 * 2**attempt) * random.random())
     raise CommitConflict(f"{store.name}: {attempts} times somebody else published a schema first; run it again")
+
+
+def _published(store: TableStore, schema: TableSchema) -> bool:
+    try:
+        return store.publish_schema(schema)
+    except MissingFile:  # the store did not answer, and did nothing
+        return False
 
 
 def _judge(store: TableStore, new: TableSchema, changes: Sequence[SchemaChange], state: TableState | None, before: Sequence[Finding]) -> None:

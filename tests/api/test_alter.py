@@ -15,6 +15,7 @@ from maintainer import changes as c
 from maintainer.errors import CommitConflict, Unsupported, UsageError
 from maintainer.format import schema_json
 from maintainer.model.schema_change import SchemaChange
+from maintainer.storage.storage import OutcomeUnknown
 from maintainer.table.store import TableStore
 from tests.support.command import run
 from tests.support.evolve import set_options
@@ -82,6 +83,23 @@ class TestPublishing:
         assert schemas(table) == [f"schema-{i}" for i in range(9)]
         ids = [field.id for field in table.schema.fields]
         assert sorted(ids) == list(range(11))
+
+    @pytest.mark.parametrize("is_there", [True, False])
+    def test_an_answer_of_the_store_that_was_lost(self, is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        table = make_table(tmp_path)
+        create, lost = type(table.store.storage).create_if_absent, [True]
+
+        def loses(storage: Any, path: str, data: bytes, **options: Any) -> bool:
+            losing = path.endswith("schema-1") and lost.pop() if lost else False
+            created = create(storage, path, data, **options) if is_there or not losing else False
+            if losing:
+                raise OutcomeUnknown(path)
+            return created
+
+        monkeypatch.setattr(type(table.store.storage), "create_if_absent", loses)
+        assert table.alter(c.add_column("w", "INT")).schema_id == 1
+        assert schemas(table) == ["schema-0", "schema-1"]
+        assert "w" in table.schema.names
 
     def test_a_race_that_cannot_be_won_ends(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         table = make_table(tmp_path, {"commit.max-retries": "2"})
