@@ -117,7 +117,7 @@ class TestTwice:
         table = SmallTable(tmp_path, indexes=True)
         table.write({1: 1})
         table.maintain()
-        run_pass(table.with_options(**{"pk-btree.index.columns": ""}), index_only=True)
+        run_pass(table.seen_with(**{"pk-btree.index.columns": ""}), index_only=True)
         plan = planned(table)
         result = executed(table, plan)
         assert [work["kind"] for work in plan["work"]] == ["index"]

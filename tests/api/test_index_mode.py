@@ -100,6 +100,7 @@ class TestAsync:
             return outcome
 
         monkeypatch.setattr(Committer, "commit_results", and_write)
+        monkeypatch.setattr("maintainer.api.maintenance.MOST_ROUNDS", 5)
         table.write({key: key for key in range(50)})
         assert not table.maintain().complete
         assert kinds[:4] == [WorkKind.COMPACT, WorkKind.INDEX, WorkKind.COMPACT, WorkKind.INDEX]
@@ -165,7 +166,7 @@ class TestStaleBuilds:
             if not overtaken and any(result.kind is WorkKind.INDEX for result in results):
                 overtaken.append(1)
                 table.write({3: 3})
-                run_pass(table.with_options(**UNDEFINED), full=True)
+                run_pass(table.seen_with(**UNDEFINED), full=True)
             return real(self, results)
 
         monkeypatch.setattr(Committer, "commit_results", commit)
@@ -188,7 +189,7 @@ class TestStaleBuilds:
             if not outcomes:
                 table.write({2: 2})
                 monkeypatch.setattr(Committer, "commit_results", real)
-                run_pass(table.with_options(**UNDEFINED))
+                run_pass(table.seen_with(**UNDEFINED))
                 monkeypatch.setattr(Committer, "commit_results", commit)
             outcomes.append(real(self, results))
             return outcomes[-1]
@@ -210,7 +211,7 @@ class TestStaleBuilds:
             if not gone:
                 gone.extend(Path(table.path, "bucket-0", file.file_name) for file in table.bucket().files)
                 table.write({3: 3})
-                run_pass(table.with_options(**UNDEFINED), full=True)
+                run_pass(table.seen_with(**UNDEFINED), full=True)
                 for path in gone:
                     path.unlink()
             return real(*arguments)
@@ -233,7 +234,7 @@ def with_two_levels(tmp_path: Path, mode: str) -> SmallTable:
     table.write({1: 1})
     table.maintain()
     assert [level for level, *_ in table.files()] == [4, 5]
-    run_pass(table.with_options(**UNDEFINED), index_only=True)
+    run_pass(table.seen_with(**UNDEFINED), index_only=True)
     assert not table.bucket().payloads
     return table
 
@@ -271,7 +272,7 @@ class TestTwoPayloads:
         table.maintain()
         (payload,) = [one for one in table.bucket().payloads if one.index_type == "btree"]
         theirs = copy_of(table, payload)
-        run_pass(table.with_options(**UNDEFINED), index_only=True)
+        run_pass(table.seen_with(**UNDEFINED), index_only=True)
         real = execution.execute
 
         def executed(*arguments: Any) -> Any:

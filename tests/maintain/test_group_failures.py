@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ import maintainer
 from maintainer.api.exchange import commit_results, execute_plan
 from maintainer.api.maintenance import Known, plan_pass, run_pass
 from maintainer.api.table import Table
+from maintainer.data.spill import Spill
 from maintainer.errors import CorruptFile, SpillError
 from maintainer.index.definition import FamilyName
 from maintainer.index.family import bitmap, btree
@@ -108,7 +111,7 @@ class TestIsolation:
         table = SmallTable(tmp_path, indexes=True)
         table.write({key: key for key in range(50)})
         table.maintain()
-        run_pass(table.with_options(**{"pk-btree.index.columns": "", "pk-bitmap.index.columns": ""}), index_only=True)
+        run_pass(table.seen_with(**{"pk-btree.index.columns": "", "pk-bitmap.index.columns": ""}), index_only=True)
         file = Path(table.path, "bucket-0", table.file(5).file_name)
         kept = file.read_bytes()
         file.unlink()
@@ -162,6 +165,19 @@ class TestWhatStays:
         assert table.maintain(index_only=True).groups_dropped == 1
         assert not {payload.file_name for payload in table.bucket().payloads} & before
         table.check()
+
+    def test_a_disk_that_is_full_in_earnest(self, tmp_path: Path) -> None:
+        table = SmallTable(tmp_path)
+        with table.table.writer() as writer:
+            ids = pa.array(range(200_000), pa.int32())
+            writer.write(pa.table([ids, pc.multiply(ids.cast(pa.int64()), 7919), pa.nulls(len(ids), pa.string())], names=["id", "v", "s"]))
+        table.write(delete=[1])
+        table.maintain(full=True)
+        store = table.seen_with(**{"pk-btree.index.columns": "v", "pk-bitmap.index.columns": "s"})
+        report = run_pass(store, index_only=True, memory=1 << 20, spill=Spill(limit=1000))
+        assert [(one.column, one.reason.split(":")[0]) for one in report.failures] == [("v", "SpillError")]
+        assert not table.unreferenced()
+        assert run_pass(store, index_only=True, memory=1 << 20).failures == ()
 
     def test_a_value_that_cannot_be_indexed_takes_the_superseded_payload_with_it(self, tmp_path: Path, breaks: Any) -> None:
         table = with_files(tmp_path)
@@ -311,7 +327,7 @@ def test_a_build_that_is_told_to_stop_stops_between_batches(tmp_path: Path, monk
 
     monkeypatch.setattr(btree, "build", build)
     before = table.paths()
-    report = run_pass(table.with_options(**{"pk-btree.index.columns": "v"}), stop=stop)
+    report = run_pass(table.seen_with(**{"pk-btree.index.columns": "v"}), stop=stop)
     assert (report.outcome, report.reason, report.complete, report.failures) == ("nothing", "stopped", False, ())
     assert len(batches) == 1 and batches[0] < 39_999
     assert table.paths() == before

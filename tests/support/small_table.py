@@ -46,6 +46,10 @@ class SmallTable:
         """The same table with dynamic options."""
         return open_store(self.path, options=named(options))
 
+    def seen_with(self, **options: str) -> TableStore:
+        """The same table to somebody for whom it has other options, also such as belong to the table."""
+        return TableStore(self.store.storage, options=named(options))
+
     def write(self, rows: Mapping[int, Any] = {}, delete: Iterable[int] = ()) -> int | None:
         """One commit of level-0 files: keys to delete, and keys with their `v` (`s` follows from it)."""
         whole = {key: value if isinstance(value, tuple) else (value, None if value is None else f"s{value % 7}") for key, value in rows.items()}
