@@ -108,6 +108,15 @@ def test_a_payload_in_order_that_has_every_row_once_is_believed() -> None:
     assert read(older([(key(-1), [3, 0, 1])], [2], 4)) == [(key(-1), [0, 1, 3])]
 
 
+def test_rows_of_many_files_move() -> None:
+    """Each to an ordinal of its own, every other file being gone."""
+    entries = [(key(i), [i]) for i in range(200)]
+    moves = [Move(old, old + old // 8, 4) for old in range(0, 200, 8)]
+    expected = [(key(move.old + i), [move.new + i]) for move in moves for i in range(4)]
+    assert read(older(entries, [], 200), moves) == expected
+    assert read(older(entries, [], 200), moves[:3]) == expected[:12]
+
+
 @pytest.mark.parametrize(
     ("entries", "nulls", "total", "changes"),
     [
