@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from maintainer.errors import MaintainerError
 from maintainer.format import key_bytes
@@ -33,7 +34,7 @@ from maintainer.model.types import DataType
 BATCH_ROWS = 1 << 18
 BATCH_KEY_BYTES = 32 << 20
 _PIECE = 1 << 16
-"""Pairs that are taken in at once."""
+"""Values that are taken in at once."""
 _MERGE_SHARE = 2
 """Of the memory a merge has this part; the rest is for what is made of the keys."""
 
@@ -85,18 +86,20 @@ class Values:
                 raise MaintainerError(f"rows from {after} on are missing, or come twice: the next is {first}")
             after = first + len(values)
             taken += len(values)
-            values = plain(values, self._type)
-            if values.null_count:
-                null = values.is_null().to_numpy(zero_copy_only=False)
-                self.null_rows.add(np.flatnonzero(null) + first)
-                yield Pairs(values.drop_null(), np.flatnonzero(~null) + first)
-            else:
-                yield Pairs(values, range(first, after))
+            for start in range(first, after, _PIECE):
+                yield self._pairs(start, plain(values.slice(start - first, _PIECE), self._type))
         taken += self._others or 0
         if taken != self._total or after > self._total:
             raise MaintainerError(f"the source files hold {taken} rows instead of the {self._total} that their metadata says")
         if not taken:
             raise MaintainerError("an index payload needs at least one row")
+
+    def _pairs(self, first: int, values: pa.Array) -> Pairs:
+        if not values.null_count:
+            return Pairs(values, range(first, first + len(values)))
+        null = values.is_null().to_numpy(zero_copy_only=False)
+        self.null_rows.add(np.flatnonzero(null) + first)
+        return Pairs(values.drop_null(), np.flatnonzero(~null) + first)
 
 
 @contextmanager
