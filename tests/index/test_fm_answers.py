@@ -311,3 +311,31 @@ def test_threads_ask_one_payload() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(ask, range(24)))
+
+
+@pytest.mark.parametrize("length", [2, 31, 32, 33, 64, 65, 2048, 131_071, 131_072, 131_073, 262_143, 262_144, 262_145])
+def test_texts_that_end_where_words_and_blocks_do(length: int) -> None:
+    """A text of one value has two symbols more than it."""
+    value = bytes(random.Random(length).choices(b"abcd", k=length - 2))
+    payload = built([value, None], {**EXACT, "fm-index.partition-row-count": "1"})
+    opened = reader(payload, EXACT)
+    assert [row for part in opened.values() for row in part.to_pylist()] == [value, None]
+    if len(value) > 32:
+        assert asked(opened, Op.EQ, value) == [0]
+        assert asked(opened, Op.EQ, value + b"a") == []
+        assert asked(opened, Op.CONTAINS, value[:20]) == asked(opened, Op.CONTAINS, value[-20:]) == [0]
+    assert asked(opened, Op.CONTAINS, b"dcbae") == []
+
+
+def test_of_long_needles_an_end_is_looked_for() -> None:
+    long, other = b"x" * 50_000 + b"y", b"z" + b"x" * 60_000 + b"y"
+    values = [long, other, b"y", long[:-1], None, long + b"w"]
+    opened = reader(built(values, EXACT), EXACT)
+    assert asked(opened, Op.EQ, long) == [0, 1]
+    assert asked(opened, Op.IN, long, b"y") == [0, 1, 2]
+    assert asked(opened, Op.STARTS_WITH, long) == [0, 3, 5]
+    assert asked(opened, Op.ENDS_WITH, long) == [0, 1]
+    assert asked(opened, Op.CONTAINS, long) == [0, 1, 5]
+    assert asked(opened, Op.CONTAINS, b"x" * 100_000_000) == [0, 1, 3, 5]
+    assert asked(opened, Op.EQ, b"x" * 1022) == []
+    assert asked(opened, Op.LIKE, "z%" + "x" * 5000 + "y") == [1]

@@ -18,6 +18,9 @@ all must occur, those that are not declined narrow, the rarest first.
     fm-index.demand-page-size    512 kb   how much of a vector is read at once
     fm-index.locate-cost-ratio   0.001    see above
 
+A search takes a step for each byte. Of a needle of more than 1024 bytes only so many are looked for, at its end or for startsWith at its start;
+rows that differ before or behind them are found, too.
+
 Nothing is read but the footers and directories of the partitions that are asked, and the pages of blocks in which a search comes by.
 """
 
@@ -53,6 +56,8 @@ DEMAND_PAGE_SIZE = "fm-index.demand-page-size"
 LOCATE_COST_RATIO = "fm-index.locate-cost-ratio"
 LEAST_CACHE = DIGITS.size(DIGITS.block_values) - 8
 """Java's size of one decoded block."""
+LONGEST = 1024
+"""Codes of a needle that are looked for."""
 _SEARCHED = 1 << 20
 """Codes of needles that are searched at once."""
 _ROWS = 1 << 16
@@ -296,10 +301,13 @@ def _equal(values: Sequence[Any]) -> Question | None:
         return None
     if not found:
         return Question(never=True)
-    needles = tuple(_codes(before, value, END_OF_ROW) for value in sorted(filter(None, found)) for before in (END_OF_ROW, END_OF_TEXT))
-    if b"" in found:
-        needles += (_codes(END_OF_ROW, b"", END_OF_ROW), _codes(END_OF_TEXT, b"", END_OF_ROW))
-    return Question((needles,), null=False if b"" in found else None)
+    needles: list[Codes] = []
+    for value in sorted(text for text in found if text is not None):
+        if len(value) + 2 <= LONGEST:
+            needles += (_codes(before, value, END_OF_ROW) for before in (END_OF_ROW, END_OF_TEXT))
+        else:
+            needles.append(_codes(value[-LONGEST:], END_OF_ROW)[1:])
+    return Question((tuple(needles),), null=False if b"" in found else None)
 
 
 def _in_order(parts: Sequence[Any]) -> Question | None:
@@ -310,10 +318,10 @@ def _in_order(parts: Sequence[Any]) -> Question | None:
     start, *middle, end = (text or b"" for text in texts)
     terms: list[Needles] = []
     if start:
-        terms.append((_codes(END_OF_ROW, start), _codes(END_OF_TEXT, start)))
+        terms.append(tuple(_codes(before, start[: LONGEST - 1]) for before in (END_OF_ROW, END_OF_TEXT)))
     if end:
-        terms.append((_codes(end, END_OF_ROW),))
-    terms += [(_codes(text),) for text in dict.fromkeys(middle) if text]
+        terms.append((_codes(end[1 - LONGEST :], END_OF_ROW),))
+    terms += [(_codes(text[-LONGEST:]),) for text in dict.fromkeys(middle) if text]
     return Question(tuple(terms), null=None if terms else False)
 
 
