@@ -27,14 +27,10 @@ _CACHES: WeakKeyDictionary[TableStore, Cache] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
-def cache_of(store: TableStore) -> Cache:
-    """What an opened table keeps of its payloads, as long as it is open."""
-    found = _CACHES.get(store)
-    if found is None:
-        limit = store.options().index_cache_size
-        with _LOCK:
-            found = _CACHES.setdefault(store, Cache(limit))
-    return found
+def cache_of(store: TableStore, limit: int) -> Cache:
+    """What an opened table keeps of its payloads as long as it is open: at most `limit` bytes, by the first call."""
+    with _LOCK:
+        return _CACHES.setdefault(store, Cache(limit))
 
 
 def open_payload(

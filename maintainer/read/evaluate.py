@@ -23,7 +23,7 @@ from pyroaring import BitMap64
 from maintainer.errors import CorruptFile, MaintainerError
 from maintainer.format.kept import Cache
 from maintainer.format.source_meta import SourceMeta
-from maintainer.index.cache import cache_of, forget, open_payload
+from maintainer.index.cache import forget, open_payload
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family import ConjunctionReader, FamilyReader
 from maintainer.index.groups import GroupState, evaluate
@@ -47,14 +47,12 @@ class Answer:
 
 
 class BucketIndexes:
-    """The groups of one bucket, evaluated on all of its files. `cache` is used instead of that of the table."""
+    """The groups of one bucket, evaluated on all of its files. What is read of their payloads is kept in `cache`."""
 
-    def __init__(
-        self, store: TableStore, bucket: BucketState, definitions: Sequence[IndexDefinition], relaxed: bool, cache: Cache | None = None
-    ) -> None:
+    def __init__(self, store: TableStore, bucket: BucketState, definitions: Sequence[IndexDefinition], relaxed: bool, cache: Cache) -> None:
         self._store = store
         self._bucket = bucket
-        self._cache = cache_of(store) if cache is None else cache
+        self._cache = cache
         self._groups: dict[str, tuple[IndexDefinition, GroupState]] = {
             definition.column: (definition, evaluate(bucket, definition, relaxed)) for definition in definitions
         }

@@ -33,6 +33,7 @@ from pyroaring import BitMap64
 
 from maintainer.data.values import to_arrow_array
 from maintainer.errors import Unsupported
+from maintainer.index.cache import cache_of
 from maintainer.index.definition import SORTED, IndexDefinition, definitions
 from maintainer.index.groups import NOT_VISIBLE, POSTPONED
 from maintainer.index.usable import why_unusable
@@ -123,6 +124,7 @@ class _Planner:
         if options.deletion_vectors_enabled and self._hides_level_0:
             self._without_vectors = schemas_without_vectors(store.schema(schema_id) for schema_id in state.schema_ids)
         self._relaxed = options.relaxed_group_acceptance
+        self._cache = cache_of(store, options.index_cache_size)
         self._partitions = self._matching_partitions()
         self._bucket_test = None if predicate is None else Buckets(predicate, state.schema, options.bucket_function)
         self._bounds = FileBounds(state.schema, store.schema, frozenset() if predicate is None else fields_of(predicate))
@@ -205,7 +207,7 @@ class _Planner:
             elif self._projected is None:
                 yield FilePlan(bucket, file, RAW, self._no_index, rows=file.row_count)
             else:
-                indexes = indexes or BucketIndexes(self._store, bucket, self._definitions, self._relaxed)
+                indexes = indexes or BucketIndexes(self._store, bucket, self._definitions, self._relaxed, self._cache)
                 yield _narrowed(bucket, file, indexes, self._projected)
 
     def _may_hold_deletes(self, file: DataFileMeta) -> bool:

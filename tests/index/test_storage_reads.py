@@ -221,7 +221,7 @@ def test_a_scan_reads_each_group_once(levels: BuiltTable) -> None:
     del storage.reads[:]
     assert Scan(store, "name = 'name 09 4'", ["id"]).to_arrow()["id"].to_pylist() == [4009]
     assert storage.reads == []
-    assert 0 < cache_of(store).used <= cache_of(store).limit == 128 << 20
+    assert 0 < cache_of(store, 0).used <= cache_of(store, 0).limit == 128 << 20
     assert len(Scan(store, "price = 3", ["id"]).to_arrow()) == 30
     assert len(storage.reads) == 3
     other = TableStore(storage, options={"read.index-cache-size": "0"})
@@ -229,7 +229,7 @@ def test_a_scan_reads_each_group_once(levels: BuiltTable) -> None:
         del storage.reads[:]
         assert len(Scan(other, "name = 'name 09 4'", ["id"]).to_arrow()) == 1
         assert len(storage.reads) >= 1
-    assert cache_of(other).used == 0
+    assert cache_of(other, 1).used == 0
 
 
 def test_a_payload_that_is_repaired_is_used_again(levels: BuiltTable) -> None:
