@@ -83,7 +83,7 @@ values_of = st.lists(
 needles_of = st.text("ab", max_size=4).map(str.encode) | st.binary(max_size=2) | st.sampled_from([b"\0", b"\1", b"\2", b"\xff", b"\xff\xff"])
 
 
-@settings(max_examples=share("FM answers about any bytes", short=40, long=3000))
+@settings(max_examples=share("FM answers about any bytes", short=40, long=1000))
 @given(values_of, st.lists(needles_of, max_size=4), st.sampled_from(["1", "4", "1024"]), st.sampled_from([3, 12]))
 def test_any_needle_in_any_bytes(values: list[Value], needles: list[bytes], rate: str, rows: int) -> None:
     options = {"fm-index.sa-sample-rate": rate, "fm-index.partition-row-count": str(rows), "fm-index.locate-cost-ratio": "1"}
@@ -287,7 +287,7 @@ def test_needles_that_all_must_occur_narrow_as_far_as_they_can() -> None:
     assert asked(opened, Op.LIKE, "%y%v%") == []
 
 
-@settings(max_examples=share("FM answers about LIKE", short=40, long=3000))
+@settings(max_examples=share("FM answers about LIKE", short=40, long=1000))
 @given(st.lists(st.text("ab%", max_size=5), min_size=1, max_size=12), st.text("ab%_", max_size=6))
 def test_like_never_loses_a_row(texts: list[str], pattern: str) -> None:
     options = {**EXACT, "fm-index.partition-row-count": "4"}
