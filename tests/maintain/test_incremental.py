@@ -21,7 +21,7 @@ from maintainer.table.state import load_state
 from maintainer.table.store import open_store
 from tests.support.builders import type_
 from tests.support.campaign import share
-from tests.support.evolve import retype_column
+from tests.support.evolve import retype_column, set_options
 
 TYPES = {"id": "INT", "n": "BIGINT", "t": "STRING", "d": "DOUBLE", "b": "STRING", "x": "INT", "a": "ARRAY<STRING>"}
 OPTIONS = {
@@ -219,4 +219,14 @@ def test_after_a_column_was_retyped_all_files_are_read(table: Table) -> None:
     table.table = maintainer.open_table(table.path)
     table.maintain()
     assert read_of(table) == {**dict.fromkeys(INDEXED, table.names() - before), "x": table.names()}
+    check_as_if_forced(table)
+
+
+def test_options_that_changed_apply_to_all_keys(table: Table) -> None:
+    set_options(table.path, **{"btree-index.block-size": "700 b", "bitmap-index.compression": "zstd"})
+    before = table.names()
+    table.delete([5])
+    table.table = maintainer.open_table(table.path)
+    table.maintain()
+    assert read_of(table) == dict.fromkeys(INDEXED, table.names() - before)
     check_as_if_forced(table)
