@@ -62,7 +62,8 @@ class BitmapWriter:
         self._count = 0
         self._open: tuple[ByteColumn, npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None  # keys, posting offsets and lengths
         self._single: tuple[bytes, bytes] | None = None  # key and raw block, where every block holds one entry
-        self._index: list[tuple[bytes, int, int]] = []
+        self._index = bytearray()  # entries of the index block, as there may be very many
+        self._blocks = 0
 
     def add(self, keys: ByteColumn, postings: ByteColumn) -> None:
         """Keys that follow those of earlier batches, and their bitmaps."""
@@ -112,7 +113,7 @@ class BitmapWriter:
         if self._single is not None:
             key, raw = self._single
             position = self._position + len(out)
-            self._index.append((key, position, store((raw,), out.extend, self._compress)))
+            self._add_block(key, position, store((raw,), out.extend, self._compress))
             self._single = None
 
     def finish(self, null_rows: bytes, rows: bytes) -> None:
@@ -127,11 +128,8 @@ class BitmapWriter:
         for encoded in (null_rows, rows):
             handles += (self._position, len(encoded))
             self._write(encoded)
-        parts = [varint.encode(len(self._index))]
-        for key, offset, size in self._index:
-            parts += (varint.encode(len(key)), key, varint.encode(offset), varint.encode(size))
         index_offset = self._position
-        index_size = store((b"".join(parts),), self._write, self._compress)
+        index_size = store((varint.encode(self._blocks), self._index), self._write, self._compress)
         self._write(FOOTER.pack(*handles, index_offset, index_size, self._count, VERSION, MAGIC))
 
     def _cut(self, keys: ByteColumn, offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], start: int) -> int | None:
@@ -164,4 +162,8 @@ class BitmapWriter:
         column = byte_column.join(ByteColumn.varints(keys.lengths), keys, ByteColumn.varints(offsets), ByteColumn.varints(lengths))
         position = self._position
         size = store((varint.encode(len(keys)), column.data.data), self._write, self._compress)
-        self._index.append((keys[0], position, size))
+        self._add_block(keys[0], position, size)
+
+    def _add_block(self, first_key: bytes, offset: int, size: int) -> None:
+        self._blocks += 1
+        self._index += b"".join((varint.encode(len(first_key)), first_key, varint.encode(offset), varint.encode(size)))

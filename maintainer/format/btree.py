@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -68,7 +69,8 @@ class BTreeWriter:
         self._compress = compress
         self._position = 0
         self._open: ByteColumn | None = None  # entries of the block that is not full yet
-        self._index: list[tuple[bytes, int, int]] = []
+        self._index = bytearray()  # entries of the index block, as there may be very many
+        self._index_ends = array("q", [0])
         self._first_key: bytes | None = None
         self._last_key: bytes | None = None
 
@@ -120,13 +122,9 @@ class BTreeWriter:
             null_offset, null_size = self._position, len(null_rows)
             self._write(null_rows)
             self._write(CRC.pack(zlib.crc32(null_rows)))
-        rows = [
-            b"".join((varint.encode(len(key)), key, varint.encode(len(handle)), handle))
-            for key, offset, size in self._index
-            for handle in (varint.encode(offset) + varint.encode(size),)
-        ]
+        index = ByteColumn(np.frombuffer(self._index, np.uint8), np.frombuffer(self._index_ends, np.int64))
         index_offset = self._position
-        index_size = store(_block(ByteColumn.of_rows(rows)), self._write, self._compress)
+        index_size = store(_block(index), self._write, self._compress)
         self._write(FOOTER.pack(0, 0, 0, index_offset, index_size, null_offset, null_size, WRITE_VERSION, MAGIC))
         return IndexMeta(self._first_key, self._last_key, len(null_rows) > 0)
 
@@ -139,7 +137,9 @@ class BTreeWriter:
 
     def _store_block(self, pieces: Iterable[Buffer], last_key: bytes) -> None:
         offset = self._position
-        self._index.append((last_key, offset, store(pieces, self._write, self._compress)))
+        handle = varint.encode(offset) + varint.encode(store(pieces, self._write, self._compress))
+        self._index += b"".join((varint.encode(len(last_key)), last_key, varint.encode(len(handle)), handle))
+        self._index_ends.append(len(self._index))
 
 
 def _entries(keys: ByteColumn, ids: Ids, starts: npt.NDArray[np.int64]) -> ByteColumn:
