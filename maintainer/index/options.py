@@ -15,6 +15,7 @@ from maintainer.errors import MaintainerError, Unsupported, UsageError
 from maintainer.format.key_bytes import check_type
 from maintainer.model.types import DataType
 from maintainer.table.option_text import parse_memory_size, parse_number
+from maintainer.table.support import is_known_option, meant_option
 
 if TYPE_CHECKING:
     from maintainer.format.stored_block import Compressor
@@ -45,13 +46,16 @@ def overlay(
     given = dict(base if rivals is None else rivals)
     for name, value in _json_object(key, table.get(key, "")).items():
         if not name.strip():
-            raise UsageError(f"{key} contains an empty option key.")
+            raise UsageError(f"{key} contains an empty option key. Name the option, or leave it out.")
         if value is None:
-            raise UsageError(f"{key} value for key {name} must not be null.")
+            raise UsageError(f"{key} value for key {name} must not be null. Give a value, or leave it out.")
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         qualified = name if name.startswith(kept) else prefix + name
         if given.get(qualified, text) != text:
-            raise UsageError(f"{key} defines conflicting values for {qualified}.")
+            raise UsageError(
+                f"{key} defines conflicting values for {qualified}. They are {given[qualified]!r} and {text!r}, and none goes before "
+                "the other: leave one out."
+            )
         given[qualified] = resolved[qualified] = text
     return resolved
 
@@ -64,7 +68,7 @@ def _json_object(key: str, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise UsageError(f"{key} must be a JSON object of option key-value pairs.")
+        raise UsageError(f'{key} must be a JSON object of option key-value pairs. Write it like {{"compression": "zstd"}}.')
     return value
 
 
@@ -101,12 +105,23 @@ def number(options: Mapping[str, str], key: str, default: float) -> float:
         raise UsageError(f"{key} = {text!r}: {error}") from error
 
 
+def check_names(prefix: str, options: Mapping[str, str]) -> None:
+    """Raises `UsageError` for an option of a family that there is not: a slip would go unnoticed."""
+    ignored = {name.strip() for name in options.get("maintain.ignored-options", "").split(",")}
+    for key in options:
+        if key.startswith(prefix) and key not in ignored and not is_known_option(key):
+            meant = meant_option(key)
+            advice = "leave it out" if meant is None else f"did you mean {meant}? Else leave it out"
+            raise UsageError(f"{key}: this option is not known here; {advice}, or list it in maintain.ignored-options.")
+
+
 def check_keys(prefix: str, block: str, column: str, key_type: DataType, options: Mapping[str, str]) -> None:
     """Raises `UsageError` unless values of this type can be the keys of a sorted payload, and its options can be acted on."""
     try:
         check_type(key_type)
     except Unsupported as error:
         raise UsageError(f"{error} Column '{column}' cannot have this index: index another one.") from None
+    check_names(prefix, options)
     compression(options, prefix)
     integer(options, f"{prefix}compression-level", 1)
     size = memory_size(options, f"{prefix}{block}", 1)

@@ -65,8 +65,12 @@ ACTED_ON: Mapping[str, str] = {
     ),
     "index definitions": (
         "pk-btree.index.columns pk-bitmap.index.columns pk-multivalue.index.columns pk-fm.index.columns fields.*.pk-btree.index.options "
-        "fields.*.pk-bitmap.index.options fields.*.pk-multivalue.index.options fields.*.pk-fm.index.options btree-index.* bitmap-index.* "
-        "multivalue-index.* fm-index.* sorted-index.*"
+        "fields.*.pk-bitmap.index.options fields.*.pk-multivalue.index.options fields.*.pk-fm.index.options btree-index.block-size "
+        "btree-index.compression btree-index.compression-level btree-index.fallback-scan-max-size bitmap-index.dictionary-block-size "
+        "bitmap-index.compression bitmap-index.compression-level bitmap-index.fallback-scan-max-size multivalue-index.dictionary-block-size "
+        "multivalue-index.compression multivalue-index.compression-level fm-index.partition-size fm-index.partition-row-count "
+        "fm-index.sa-sample-rate fm-index.compression fm-index.compression-level fm-index.read-cache-size fm-index.demand-page-size "
+        "fm-index.locate-cost-ratio"
     ),
     "what is kept": (
         "snapshot.num-retained.* snapshot.time-retained snapshot.expire.limit snapshot.clean-empty-directories "
@@ -111,6 +115,10 @@ HARMLESS: Mapping[str, str] = {
         "lookup-wait changelog-producer.lookup-wait deletion-vector.index-file.target-size"
     ),
     "how Java's format writers lay out a file; any layout reads the same": "file.block-size parquet.* orc.* avro.* target-file-row-num",
+    "how other engines lay out and keep index payloads; ours are of the first version, without Bloom filters, and answer the same": (
+        "btree-index.file-version btree-index.bloom-filter.enabled btree-index.cache-size btree-index.high-priority-pool-ratio "
+        "btree-index.records-per-range sorted-index.records-per-range sorted-index.records-per-file"
+    ),
     "order and statistics inside manifests": "manifest-sort.* manifest.delete-file-drop-stats manifest.merge-optimize.enabled",
     "what is kept, which a compaction does not decide": ("snapshot.* tag.* partition.expiration-* partition.timestamp-*"),
     "partitions in catalogs and for downstream jobs": (

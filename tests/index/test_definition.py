@@ -106,6 +106,17 @@ def test_no_option_means_no_definition() -> None:
         ({FM: "s", "fm-index.locate-cost-ratio": "1.1"}, "fm-index.locate-cost-ratio must be above 0 and at most 1"),
         ({FM: "s", "fm-index.locate-cost-ratio": "nan"}, "fm-index.locate-cost-ratio = 'nan': "),
         ({FM: "s", "fields.s.pk-fm.index.options": '{"sa-sample-rate": 3}'}, "must be a power of two"),
+        # options that there are not
+        (
+            {BTREE: "a", "btree-index.blok-size": "1 kb"},
+            "btree-index.blok-size: this option is not known here; did you mean btree-index.block-size",
+        ),
+        (
+            {FM: "s", "fm-index.store-verification-values": "true"},
+            "fm-index.store-verification-values: this option is not known here",
+        ),
+        ({BITMAP: "a", "fields.a.pk-bitmap.index.options": '{"block": 1}'}, "bitmap-index.block: this option is not known here"),
+        ({MULTI: "t", "fields.t.pk-multivalue.index.options": '{"level": 1}'}, "multivalue-index.level: this option is not known here"),
         # existence comes before types, whatever the families
         ({BTREE: "b", MULTI: "nope"}, "pk-multivalue.index.columns entry 'nope' must reference an existing column."),
         ({BTREE: "a", "fields.a.pk-btree.index.options": "{bad"}, "fields.a.pk-btree.index.options must be a JSON object"),
@@ -165,6 +176,8 @@ def test_rejected_options(options: dict[str, str], message: str) -> None:
         {TEXT: "s", "deletion-vectors.enabled": "false", "merge-engine": "first-row", "full-text.tokenizer": "whatever"},
         {VEC: "v", "fields.v.pk-vector.index.type": "no-such-index", "no-such-index.x": "y"},
         {"pk-vector.index.column": "v", "pk-vector.distance.metric": "hamming"},
+        {BTREE: "a", "btree-index.file-version": "2", "fields.a.pk-btree.index.options": '{"bloom-filter.enabled": true}'},
+        {BTREE: "a", "btree-index.new": "1", "maintain.ignored-options": "x, btree-index.new", "bitmap-index.dictionary": "of no index here"},
     ],
 )
 def test_accepted_options(options: dict[str, str]) -> None:
@@ -202,6 +215,12 @@ def test_an_engine_that_is_none_is_named() -> None:
         ({BTREE: "b"}, "Column 'b' cannot have this index: index another one."),
         ({TEXT: "s", "deletion-vectors.merge-on-read": "true"}, "Unset it, or unset pk-full-text.index.columns."),
         ({VEC: "v"}, "Set it, to ivf-flat for example."),
+        ({BTREE: "a", "fields.a.pk-btree.index.options": "[]"}, 'Write it like {"compression": "zstd"}.'),
+        ({BTREE: "a", "fields.a.pk-btree.index.options": '{"compression": null}'}, "Give a value, or leave it out."),
+        (
+            {BTREE: "a", "btree-index.compression": "none", "fields.a.pk-btree.index.options": '{"compression": "zstd"}'},
+            "They are 'none' and 'zstd', and none goes before the other: leave one out.",
+        ),
     ],
 )
 def test_a_refusal_says_what_to_change(options: dict[str, str], advice: str) -> None:

@@ -33,7 +33,7 @@ from maintainer.format.stored_block import ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family.fm_carried import CarriedPartitions, carried_partitions
 from maintainer.index.family.fm_reader import FMReader
-from maintainer.index.options import block_compressor, integer, memory_size, number
+from maintainer.index.options import block_compressor, check_names, integer, memory_size, number
 from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
 from maintainer.model.types import CHARACTERS, DataType
 
@@ -50,6 +50,7 @@ def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> No
     """See `Family.validate`."""
     if data_type.root not in CHARACTERS:
         raise UsageError(f"FM index requires a character string column, but column '{column}' is {data_type}. Index another column.")
+    check_names(PREFIX, options)
     limits(options)
     coding(options)
     memory_size(options, f"{PREFIX}read-cache-size", 64 << 20)
