@@ -19,8 +19,9 @@ import structlog
 
 from maintainer.api.create import validate
 from maintainer.errors import CommitConflict, MissingFile, Unsupported, UsageError
-from maintainer.index import validation
-from maintainer.index.definition_changes import DefinitionEffect, definition_changes, effect
+from maintainer.index import groups, validation
+from maintainer.index.definition_changes import ADDED, MOVED, DefinitionEffect, definition_changes, effect
+from maintainer.index.usable import why_unusable
 from maintainer.model.report import Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.schema_change import RemoveOption, SchemaChange, SetComment, SetNullable, SetOption
@@ -57,12 +58,14 @@ def alter(store: TableStore, changes: Sequence[SchemaChange]) -> Alteration:
         before = _refused(store, old, None)
         state = load_latest(store, schema=old) if has_snapshots and not before else None
         _judge(store, new, changes, state, before)
+        retyped = {} if state is None else _retyped(store, old, new, state)
         new = replace(new, time_millis=int(time.time() * 1000))
         if _published(store, new):
             log.info("schema.altered", table=store.name, schema=new.id, changes=[str(change) for change in changes])
             buckets = () if state is None else tuple(state.buckets.values())
             effects = tuple(effect(change, buckets) for change in definition_changes(old, new))
-            return Alteration(store.name, new.id, old.id, effects, tuple(_notes(old, new, changes, state)))
+            notes = *_notes(old, new, changes, state), *retyped.values()
+            return Alteration(store.name, new.id, old.id, effects, notes)
         time.sleep(min(1.0, 0.02 * 2**attempt) * random.random())
     raise CommitConflict(f"{store.name}: {attempts} times somebody else published a schema first; run it again")
 
@@ -84,6 +87,22 @@ def _judge(store: TableStore, new: TableSchema, changes: Sequence[SchemaChange],
         raise Unsupported(f"{store.name}: the table could not be maintained any more: {_told(worse)}")
     if not before:
         validate(new)
+
+
+def _retyped(store: TableStore, old: TableSchema, new: TableSchema, state: TableState) -> dict[str, str]:
+    """New definitions on columns whose type was changed while there was data, each with what that means. Payloads of a former definition would
+    be taken for theirs, with keys of another type in them."""
+    added = [change.new for change in definition_changes(old, new) if change.new is not None and change.change in (ADDED, MOVED)]
+    schemas = state.schemas_since(store) if added else ()
+    found = {one.column: why for one in added if (why := why_unusable(one, schemas)) is not None}
+    payloads = [payload for bucket in state.buckets.values() for payload in bucket.payloads]
+    for one in added:
+        if one.column in found and any(groups.belongs(payload, one) for payload in payloads):
+            raise UsageError(
+                f"{one.family.columns_key}: the type of column {one.column} was changed, and payloads of the index that it had before are "
+                "still there. Run `maintainer once TABLE`, which drops them, and then this again."
+            )
+    return {column: f"column {column}: queries use its index once no file is older than its type, as {why}" for column, why in found.items()}
 
 
 def _refused(store: TableStore, schema: TableSchema, state: TableState | None) -> list[Finding]:

@@ -152,7 +152,8 @@ class _Failures:
 
 def unusable(store: TableStore, state: TableState | None, defined: Iterable[IndexDefinition]) -> dict[str, str]:
     """The columns whose index no query of this state uses, with the reason."""
-    schemas = [] if state is None else [store.schema(schema_id) for schema_id in sorted(state.schema_ids)]
+    defined = tuple(defined)
+    schemas = () if state is None or not defined else state.schemas_since(store)
     return {definition.column: why for definition in defined if (why := why_unusable(definition, schemas)) is not None}
 
 

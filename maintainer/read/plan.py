@@ -142,7 +142,7 @@ class _Planner:
         else:
             wanted = fields_of(predicate)
             found = [each for each in definitions(state.schema) if each.family in SORTED and each.column in wanted]
-            schemas = [store.schema(schema_id) for schema_id in state.schema_ids] if found else []
+            schemas = state.schemas_since(store) if found else ()
             unusable = {each.column: why for each in found if (why := why_unusable(each, schemas)) is not None}
             readable = [each for each in found if each.column not in unusable]
             self._projected = project(predicate, {each.column for each in readable})

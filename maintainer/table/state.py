@@ -56,6 +56,15 @@ class TableState:
     def files(self) -> Iterable[DataFileMeta]:
         return (file for bucket in self.buckets.values() for file in bucket.files)
 
+    def schemas_since(self, store: TableStore) -> tuple[TableSchema, ...]:
+        """All schemas that the table had since its oldest live data file was written, oldest first; also those after this snapshot, as a writer
+        may go on with an old schema."""
+        live = self.schema_ids
+        if not live:
+            return ()
+        first = min(live)
+        return tuple(store.schema(number) for number in sorted(live.union(number for number in store.schema_ids() if number > first)))
+
 
 def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | None = None, schema: TableSchema | None = None) -> TableState:
     """The state of a snapshot. `schema` is the table's latest schema unless given (for time travel: `store.schema_of(snapshot)`)."""

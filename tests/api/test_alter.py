@@ -17,8 +17,9 @@ from maintainer.format import schema_json
 from maintainer.model.schema_change import SchemaChange
 from maintainer.storage.storage import OutcomeUnknown
 from maintainer.table.store import TableStore
+from tests.support.builders import type_
 from tests.support.command import run
-from tests.support.evolve import set_options
+from tests.support.evolve import retype_column, set_options
 from tests.support.tables import append, make_busy_table, make_table
 
 BTREE, BITMAP = "pk-btree.index.columns", "pk-bitmap.index.columns"
@@ -226,6 +227,36 @@ class TestIndexes:
         table = make_busy_table(tmp_path)
         assert table.alter(set={"btree-index.fallback-scan-max-size": "1 mb"}).indexes == ()
 
+    def test_payloads_of_before_a_change_of_type_are_dropped_before_the_column_is_indexed_again(self, tmp_path: Path) -> None:
+        table = make_busy_table(tmp_path)
+        table.alter(unset=[BTREE])
+        table.alter(c.alter_type("n", "BIGINT"))
+        with pytest.raises(UsageError, match="maintainer once TABLE"):
+            table.alter(set={BTREE: "n"})
+        table.maintain()
+        (note,) = table.alter(set={BTREE: "n"}).notes
+        assert "compaction.force-rewrite-all-files=true" in note
+        table.maintain()
+        assert table.coverage().ratio("n") == 0.0
+        maintainer.open_table(table.store.uri, options={"compaction.force-rewrite-all-files": "true"}).maintain(full=True)
+        assert table.coverage().ratio("n") == 1.0
+        assert table.verify(deep=True).ok
+
+    def test_a_payload_of_a_type_that_was_changed_back_is_not_asked(self, tmp_path: Path) -> None:
+        """Its keys are of the type of between, and no file was written with that."""
+        table = make_busy_table(tmp_path)
+        table.maintain()
+        for number_type in ("FLOAT", "INT"):
+            own(table, {BTREE: None})
+            retype_column(table.store.uri, "n", type_(number_type))
+            if number_type == "FLOAT":
+                table.maintain(index_only=True)
+            own(table, {BTREE: "n"})
+            if number_type == "FLOAT":
+                table.maintain(index_only=True)
+        assert table.scan(where="n = 5").to_arrow().num_rows == table.scan(where="n = 5", use_index=False).to_arrow().num_rows > 0
+        assert table.coverage().ratio("n") == 0.0
+
     def test_an_indexed_column_is_renamed_in_three_steps(self, tmp_path: Path) -> None:
         table = make_busy_table(tmp_path)
         table.alter(unset=[BTREE])
@@ -237,7 +268,7 @@ class TestIndexes:
         assert table.verify(deep=True).ok
 
 
-def own(table: maintainer.Table, options: dict[str, str]) -> None:
+def own(table: maintainer.Table, options: dict[str, str | None]) -> None:
     """Options as another engine sets them: nobody asks us."""
     set_options(table.store.uri, **options)
 
