@@ -39,15 +39,28 @@ def main() -> int:
     if sys.argv[1:2] == ["--child"]:
         print(CHILDREN[sys.argv[2]](*sys.argv[3:]))
         return 0
+    given = sys.argv[1:]
+    if {"-h", "--help"} & set(given):
+        print("usage: scripts/bench [NAME…]\n\nEach line: name, value, unit, and what it is measured against.\n")
+        print("\n\n".join(module.__doc__ or "" for module in (compactions, passes, memory, indexes, java)))
+        return 0
+    unknown = [wanted for wanted in given if not any(_is_of(prefix, wanted) for prefix, _ in MEASUREMENTS)]
+    if unknown:
+        print(f"no measurement begins with {', '.join(unknown)}; there are {', '.join(prefix for prefix, _ in MEASUREMENTS)}", file=sys.stderr)
+        return 2
     exceeded = False
     for prefix, measure in MEASUREMENTS:
-        if sys.argv[1:] and not any(prefix.startswith(wanted) or wanted.startswith(prefix) for wanted in sys.argv[1:]):
+        if given and not any(_is_of(prefix, wanted) for wanted in given):
             continue
         with tempfile.TemporaryDirectory(prefix="maintainer-bench-") as directory:
             for name, value, unit, versus, is_limit in measure(Path(directory)):
                 print(json.dumps({"name": name, "value": round(value, 3), "unit": unit, "versus": versus and round(versus, 3)}), flush=True)
                 exceeded = exceeded or (is_limit and versus is not None and value > versus)
     return int(exceeded)
+
+
+def _is_of(prefix: str, wanted: str) -> bool:
+    return prefix.startswith(wanted) or wanted.startswith(prefix)
 
 
 if __name__ == "__main__":

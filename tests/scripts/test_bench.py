@@ -74,3 +74,16 @@ def test_an_exceeded_limit_is_an_exit_code(bench: ModuleType, monkeypatch: pytes
         monkeypatch.setattr(bench, "MEASUREMENTS", (start_up,))
         assert bench.main() == code
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_names_that_mean_nothing_are_said_to_and_help_says_which_there_are(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["measure.py", "help", "index.biuld"])
+    assert bench.main() == 2
+    assert "no measurement begins with index.biuld; there are compaction, pass.small," in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["measure.py", "--help"])
+    assert bench.main() == 0
+    said = capsys.readouterr().out
+    for prefix, _ in bench.MEASUREMENTS:
+        assert prefix.split(".")[0] in said
