@@ -31,7 +31,7 @@ from maintainer.index.definition import definitions
 from maintainer.index.definition_changes import DefinitionChange, definition_changes
 from maintainer.maintain.execute import Progress
 from maintainer.maintain.plan import PlanRequest, plan_table
-from maintainer.maintain.quarantine import FailedGroup, load, save, still_failed, waiting
+from maintainer.maintain.quarantine import RETRY_AFTER, FailedGroup, load, save, still_failed, waiting
 from maintainer.maintain.record_expiry import expire_files
 from maintainer.maintain.unmarked import schemas_without_lookup, schemas_without_vectors
 from maintainer.model.files import BucketKey
@@ -82,8 +82,10 @@ class Known:
     def retry_at(self) -> int | None:
         """When a group that could not be built is to be tried again though nothing changes, in epoch milliseconds. One whose time has come
         already was tried again, or its bucket is not worked on."""
+        now = _now()
         times = (one.retry_at for one in (self.failed or {}).values())
-        return min((time for time in times if time is not None and time > _now()), default=None)
+        soonest = min((time for time in times if time is not None and time > now), default=None)
+        return None if soonest is None else min(soonest, now + RETRY_AFTER)  # the clock may have been set back since
 
 
 def run_pass(

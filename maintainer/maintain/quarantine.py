@@ -75,14 +75,14 @@ def still_failed(failed: Failed, state: TableState | None, schema: TableSchema) 
             continue
         bucket = state.bucket(group.key)
         sources = groups.sources(bucket.files).get(group.level, [])
-        if groups.fingerprint(sources) == one.sources and group.level not in groups.evaluate(bucket, definition).active:
+        if sources and groups.fingerprint(sources) == one.sources and group.level not in groups.evaluate(bucket, definition).active:
             found[group] = one
     return found
 
 
 def waiting(failed: Failed, now: int) -> dict[Group, FailedGroup]:
-    """Those that are not tried again yet; `now` in epoch milliseconds."""
-    return {group: one for group, one in failed.items() if one.retry_at is None or now < one.retry_at}
+    """Those that are not tried again yet; `now` in epoch milliseconds. One that is said to have failed in the future is tried."""
+    return {group: one for group, one in failed.items() if one.retry_at is None or one.since <= now < one.retry_at}
 
 
 def load(store: TableStore) -> dict[Group, FailedGroup]:

@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from maintainer.api.maintenance import Known, plan_pass, run_pass
 from maintainer.api.table import Table
 from maintainer.data.spill import Spill
 from maintainer.errors import CorruptFile, SpillError
+from maintainer.index import groups
 from maintainer.index.definition import FamilyName
 from maintainer.index.family import bitmap, btree
 from maintainer.inspect.doctor import diagnose
@@ -275,6 +277,33 @@ class TestQuarantine:
         assert table.maintain().failures == ()
         table.check()
         assert json.loads(Path(table.path, "maintainer", "index-failures.json").read_text())["groups"] == []
+
+    @pytest.mark.parametrize("ahead", [2 * quarantine.RETRY_AFTER, 10**400])
+    def test_a_clock_that_was_wrong(self, ahead: int, tmp_path: Path, breaks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        table = SmallTable(tmp_path, indexes=True)
+        table.write({1: 1})
+        broken = breaks(btree, SpillError("no room"))
+        table.maintain()
+        file = Path(table.path, "maintainer", "index-failures.json")
+        document = json.loads(file.read_text())
+        document["groups"][0]["since"] += ahead
+        file.write_text(json.dumps(document))
+        known = Known(failed=quarantine.decode(file.read_bytes()))
+        now = time.time() * 1000
+        assert known.retry_at is not None and now < known.retry_at <= now + 2 * quarantine.RETRY_AFTER
+        heal(monkeypatch, broken)
+        assert table.maintain().failures == ()
+        table.check()
+
+    def test_a_note_about_what_is_not_there_is_no_news(self, tmp_path: Path) -> None:
+        table = SmallTable(tmp_path, indexes=True)
+        table.write({1: 1})
+        table.maintain()
+        nothing = FailedGroup(groups.fingerprint([]), table.table.schema.id, "no", True, 0)
+        quarantine.save(table.store, {Group(BucketKey(b"\x00", 3), "v", 4): nothing})
+        table.write({2: 2})
+        assert table.maintain().failures == ()
+        assert table.table.coverage().ratio() == 1.0
 
     def test_everybody_says_why(self, tmp_path: Path, breaks: Any) -> None:
         table = SmallTable(tmp_path, indexes=True)
