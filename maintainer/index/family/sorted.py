@@ -165,7 +165,7 @@ class SortedReader(ABC):
             return self._checked(self._starting_with(needle))
         if not self._may_scan:
             return None
-        found = self._matching(leaf) if needle else None
+        found = self._matching(leaf) if needle or leaf.op is Op.LIKE else None
         return self._with_value() if found is None else self._checked(found)
 
     def _nulls(self) -> BitMap64:
