@@ -120,7 +120,7 @@ def check_keys(prefix: str, block: str, column: str, key_type: DataType, options
     try:
         check_type(key_type)
     except Unsupported as error:
-        raise UsageError(f"{error} Column '{column}' cannot have this index: index another one.") from None
+        raise UsageError(f"{error} Take column '{column}' out of pk-{prefix.replace('-index.', '.index.')}columns.") from None
     check_names(prefix, options)
     compression(options, prefix)
     integer(options, f"{prefix}compression-level", 1)

@@ -30,7 +30,7 @@ from maintainer.format.byte_column import ByteColumn, of_arrow
 from maintainer.format.fm_encode import BYTES_PER_SYMBOL, Coding, Limits, PayloadWriter, Text, text_of
 from maintainer.format.fm_layout import MAX_RATE
 from maintainer.format.stored_block import ReadRange, Sink
-from maintainer.index.definition import IndexDefinition
+from maintainer.index.definition import FamilyName, IndexDefinition
 from maintainer.index.family.fm_carried import CarriedPartitions, carried_partitions
 from maintainer.index.family.fm_reader import FMReader
 from maintainer.index.options import block_compressor, check_names, integer, memory_size, number
@@ -49,7 +49,9 @@ _LEAST_LIMIT = 1 << 20
 def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> None:
     """See `Family.validate`."""
     if data_type.root not in CHARACTERS:
-        raise UsageError(f"FM index requires a character string column, but column '{column}' is {data_type}. Index another column.")
+        raise UsageError(
+            f"FM index requires a character string column, but column '{column}' is {data_type}. Take it out of {FamilyName.FM.columns_key}."
+        )
     check_names(PREFIX, options)
     limits(options)
     coding(options)
