@@ -33,7 +33,7 @@ from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable
 from maintainer.format.row_set import RowSet
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
-from maintainer.index.definition import IndexDefinition
+from maintainer.index.definition import FamilyName, IndexDefinition
 from maintainer.index.family.carried import Carried, Older, carried
 from maintainer.index.family.column_sort import Pairs
 from maintainer.index.family.key_runs import KeyBatch
@@ -58,7 +58,10 @@ Int64s = npt.NDArray[np.int64]
 def validate(column: str, data_type: DataType, options: Mapping[str, str]) -> None:
     """See `Family.validate`."""
     if data_type.root is not TypeRoot.ARRAY or data_type.element is None:
-        raise UsageError(f"Multivalue index requires an ARRAY column, but column '{column}' is {data_type}. Index another column.")
+        raise UsageError(
+            f"Multivalue index requires an ARRAY column, but column '{column}' is {data_type}. "
+            f"Take it out of {FamilyName.MULTIVALUE.columns_key}."
+        )
     check_keys(PREFIX, "dictionary-block-size", column, data_type.element, options)
 
 
