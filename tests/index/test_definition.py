@@ -213,6 +213,10 @@ def test_an_engine_that_is_none_is_named() -> None:
         ({MULTI: "t", "bucket": "-1"}, "Set bucket, or leave out pk-multivalue.index.columns."),
         ({FM: "nope"}, "The columns are id, a, s, t, v, w, b, m, ab."),
         ({BTREE: "b"}, "DataType: BYTES is not supported by global index now. Take column 'b' out of pk-btree.index.columns."),
+        (
+            {FM: "s", "merge-engine": "first-row", "deletion-vectors.enabled": "false"},
+            "A table with merge-engine = first-row has none: leave out pk-fm.index.columns.",
+        ),
         ({MULTI: "ab"}, "Take column 'ab' out of pk-multivalue.index.columns."),
         ({MULTI: "s"}, "but column 's' is STRING. Take it out of pk-multivalue.index.columns."),
         ({FM: "a"}, "but column 'a' is INT. Take it out of pk-fm.index.columns."),
