@@ -50,7 +50,8 @@ def _validate_lists(lists: Mapping[FamilyName, tuple[str, ...]]) -> None:
 def _validate_exact(schema: TableSchema, lists: Mapping[FamilyName, tuple[str, ...]]) -> None:
     options, keys = schema.options, ", ".join(family.columns_key for family in lists)
     if not is_true(options, "deletion-vectors.enabled"):
-        advice = "A table with merge-engine = first-row has none: leave" if _is_first_row(options) else "Set it, or leave"
+        first_row = TableOptions(options).merge_engine is MergeEngine.FIRST_ROW
+        advice = "A table with merge-engine = first-row has none: leave" if first_row else "Set it, or leave"
         raise UsageError(f"{_EXACT} require deletion-vectors.enabled = true. {advice} out {keys}.")
     if not schema.primary_keys:
         raise UsageError(f"{_EXACT} require a primary-key table. Give the table a primary key, or leave out {keys}.")
@@ -80,11 +81,12 @@ def _validate_ranked(schema: TableSchema, family: FamilyName, names: tuple[str, 
     index_type = vector_type(schema, column) if family is FamilyName.VECTOR else str(family)
     if not schema.primary_keys:
         raise UsageError(f"{who} requires a primary-key table. Give the table a primary key, or unset {key}.")
+    engine = TableOptions(options).merge_engine
     vectors = is_true(options, "deletion-vectors.enabled")
-    if not vectors and not _is_first_row(options):
+    if not vectors and engine is not MergeEngine.FIRST_ROW:
         raise UsageError(f"{who} requires deletion-vectors.enabled = true. Set it, or unset {key}.")
     if vectors and is_true(options, "deletion-vectors.merge-on-read"):
-        with_engine = f" with merge-engine = {TableOptions(options).merge_engine}" if family is FamilyName.VECTOR else ""
+        with_engine = f" with merge-engine = {engine}" if family is FamilyName.VECTOR else ""
         raise UsageError(f"{who}{with_engine} requires deletion-vectors.merge-on-read = false. Unset it, or unset {key}.")
     _require_bucket(options, f"{who} requires", key)
     if is_true(options, "pk-clustering-override"):
@@ -107,10 +109,6 @@ def _require_bucket(options: Mapping[str, str], who: str, keys: str) -> None:
         raise UsageError(
             f"{who} fixed or postpone bucket mode (bucket > 0 or bucket = -2), but bucket is {bucket}. Set bucket, or leave out {keys}."
         )
-
-
-def _is_first_row(options: Mapping[str, str]) -> bool:
-    return TableOptions(options).merge_engine is MergeEngine.FIRST_ROW
 
 
 def _columns(schema: TableSchema) -> str:
