@@ -21,6 +21,7 @@ from maintainer.errors import Unsupported, UsageError
 from maintainer.format.data_type import assign_ids, parse_field
 from maintainer.index import validation
 from maintainer.maintain.reclaim.retention import Retention
+from maintainer.model.files import FileRole
 from maintainer.model.schema import KEY_PREFIX, SYSTEM_NAMES, TableSchema
 from maintainer.model.types import CHARACTERS, NESTED, DataField, TypeRoot
 from maintainer.table.options import TableOptions
@@ -33,6 +34,8 @@ _MEMBERS = ("fields", "primaryKeys", "partitionKeys", "options", "comment", "ver
 """What Java's schema files have; all but the first five are given anew."""
 _FIELDS = "fields."
 _DEFAULT_FUNCTION = "fields.default-aggregate-function"
+_MOST_LEVELS = 64
+"""Of those whose options are looked at."""
 _NO_KEYS = NESTED | {TypeRoot.BLOB}
 
 
@@ -79,8 +82,17 @@ def _check_options(schema: TableSchema) -> None:
     if mistakes:
         raise UsageError(mistakes)
     _check_columns(schema, options)
+    _check_statistics(schema, options)
     with suppress(Unsupported):  # a table that is never expired is maintained all the same
         Retention.of(options)
+
+
+def _check_statistics(schema: TableSchema, options: TableOptions) -> None:
+    from maintainer.data.statistics import column_modes
+
+    for role in FileRole:
+        for level in range(min(options.num_levels, _MOST_LEVELS)):
+            column_modes(schema.fields, options, level, role)
 
 
 def _check_columns(schema: TableSchema, options: TableOptions) -> None:
