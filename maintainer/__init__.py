@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from maintainer.index.build import build_payload, build_sorted
+    from maintainer.index.payload import Resources
     from maintainer.read.expression import col
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ _MODULES = {
     "Spill": "maintainer.data.spill",
     "build_payload": "maintainer.index.build",
     "build_sorted": "maintainer.index.build",
+    "Resources": "maintainer.index.payload",
     "col": "maintainer.read.expression",
     **dict.fromkeys(
         (
@@ -67,6 +69,7 @@ __all__ = [
     "MaintainerError",
     "MissingFile",
     "NotATable",
+    "Resources",
     "Spill",
     "StorageError",
     "Table",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from maintainer.api.maintenance import OnEvent
     from maintainer.data.key_cache import KeyCache
     from maintainer.data.spill import Spill
+    from maintainer.index.definition import IndexDefinition
     from maintainer.inspect.contents import Files, Snapshots
     from maintainer.inspect.coverage import AwaitedCoverage, Coverage
     from maintainer.inspect.diagnosis import Diagnosis
@@ -91,6 +92,13 @@ class Table:
     def schema(self) -> TableSchema:
         """The latest schema, dynamic options included."""
         return self.store.latest_schema()
+
+    @property
+    def index_definitions(self) -> Mapping[str, IndexDefinition]:
+        """The indexes of the latest schema by their columns, in the order of its fields."""
+        from maintainer.index.definition import definitions
+
+        return {definition.column: definition for definition in definitions(self.schema)}
 
     def alter(self, *changes: SchemaChange, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> Alteration:  # noqa: A002
         """Change the schema: options by `set` and `unset`, columns by `maintainer.changes`. All changes together are one schema, or none.
@@ -282,7 +290,5 @@ class Table:
         return load_latest(self.store)
 
     def _check_definition(self, column: str | None) -> None:
-        from maintainer.index.definition import definitions
-
-        if column is not None and column not in {each.column for each in definitions(self.schema)}:
+        if column is not None and column not in self.index_definitions:
             raise UsageError(f"{self.name}: column {column!r} has no index definition")

@@ -11,8 +11,8 @@ import maintainer
 from maintainer.api.table import Table
 
 NAMES = {
-    "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "KeyCache", "MaintainerError", "MissingFile", "NotATable", "Spill",
-    "StorageError", "Table", "Unsupported", "UsageError", "build_payload", "build_sorted",
+    "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "KeyCache", "MaintainerError", "MissingFile", "NotATable",
+    "Resources", "Spill", "StorageError", "Table", "Unsupported", "UsageError", "build_payload", "build_sorted",
     "changes", "col", "create_table", "open_table",
 }  # fmt: skip
 METHODS = {

@@ -26,6 +26,10 @@ def test_the_example_runs(tmp_path: Path) -> None:
     assert '"id": 2, "author": "emmy"' in shown.stdout
     assert "index on author (bitmap), moved: 1 group will be built by the next pass, 1 payload will be dropped by it" in shown.stdout
     assert "author: the column is indexed as bitmap now" in shown.stdout
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    built = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert built.stdout.startswith(f"{(tmp_path / 'language.index').stat().st_size} 3 b'")
 
 
 def test_every_family_is_there_with_its_option() -> None:
