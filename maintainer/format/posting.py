@@ -112,7 +112,7 @@ def decode_groups(data: npt.NDArray[np.uint8], begins: Ids, sizes: Ids, most: in
     """
     if not len(begins):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    if bool((begins < 0).any()) or bool((sizes < 0).any()) or bool((begins + sizes > len(data)).any()):
+    if bool((begins < 0).any()) or bool((sizes < 0).any()) or bool((begins > len(data) - sizes).any()):
         raise CorruptFile("a posting lies outside of its payload")
     few = max(1, int(np.searchsorted(np.cumsum(sizes), 2 * most, "right")))
     begins, sizes = begins[:few], sizes[:few]

@@ -77,6 +77,13 @@ def test_groups_are_read_as_they_were_written(groups: list[set[int]], before: by
     assert decoded(column, before, most) == [sorted(group) for group in groups]
 
 
+@pytest.mark.parametrize(("begin", "size"), [(2**63 - 20, 100), (2**63 - 1, 2**63 - 1), (0, 2**63 - 1), (-1, 10), (0, -1)])
+def test_places_outside_of_a_payload(begin: int, size: int) -> None:
+    # The end of some is beyond what int64 holds.
+    with pytest.raises(CorruptFile, match="outside"):
+        posting.decode_groups(np.zeros(36, np.uint8), np.array([begin]), np.array([size]), 100, 100)
+
+
 @settings(max_examples=share("damaged postings", short=300, long=20_000))
 @given(st.lists(st.sets(IDS, min_size=1, max_size=12), min_size=1, max_size=4), st.integers(0, 10**6), st.integers(0, 7))
 def test_a_damaged_posting_is_refused_or_read_as_the_library_reads_it(groups: list[set[int]], byte: int, bit: int) -> None:
