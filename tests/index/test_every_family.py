@@ -17,7 +17,7 @@ from maintainer.format.stored_block import KeepingRanges
 from maintainer.index import family
 from maintainer.index.build import build_payload
 from maintainer.index.definition import FamilyName, IndexDefinition
-from maintainer.index.family import column_sort, multivalue, ordering
+from maintainer.index.family import column_sort, ordering
 from maintainer.index.payload import Move, Resources, Rows
 from maintainer.model.predicate import Op
 from tests.support.campaign import share
@@ -160,7 +160,6 @@ def vary(chance: random.Random, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ordering, "BATCH_ROWS", chance.choice([1, 7, 1 << 18]))
     patch.setattr(ordering, "BATCH_KEY_BYTES", chance.choice([1, 40, 32 << 20]))
     patch.setattr(ordering, "_PIECE", chance.choice([1, 5, 1 << 16]))
-    patch.setattr(multivalue, "_PIECE", chance.choice([1, 5, 1 << 16]))
     patch.setattr(column_sort, "_SAMPLE", chance.choice([1, 5, 2048]))
     patch.setattr(column_sort, "_REPEATS", chance.choice([1, 2, 4]))
     patch.setattr(bitmap_file, "CHUNK_IDS", chance.choice([1, 3, 1 << 20]))

@@ -225,7 +225,7 @@ def test_arrays_of_one_size_may_be_sliced_and_null() -> None:
 def test_batches_and_runs_leave_no_trace(seed: int, memory: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ordering, "BATCH_ROWS", 7)
     monkeypatch.setattr(ordering, "BATCH_KEY_BYTES", 40)
-    monkeypatch.setattr(multivalue, "_PIECE", 5)
+    monkeypatch.setattr(ordering, "_PIECE", 5)
     spill = Spill(str(tmp_path))
     random = np.random.default_rng(seed)
     for distinct in (1, 5, 60, 1000):
@@ -369,7 +369,7 @@ def test_verify_says_what_is_wrong() -> None:
     assert problems([(b"a", [0]), (b"b", [0, 1])], meta) == []
     assert problems([(b"a", [0]), (b"c", [0, 1])], meta) == ["the payload does not hold what its metadata says"]
     assert "elements are not in order" in problems([(b"b", [0]), (b"a", [0, 1])], meta)
-    with pytest.raises(CorruptFile, match="ordinal 3 in the payload of a group of 3 rows|not below 3"):
+    with pytest.raises(CorruptFile, match=r"ordinal 3 in the payload of a group of 3 rows|not below 3"):
         problems([(b"a", [0]), (b"b", [0, 3])], meta)
     as_bitmap = definition("bitmap", "STRING")
     of_bitmap = build(as_bitmap, ["a", "b", None])

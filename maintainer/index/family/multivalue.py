@@ -24,7 +24,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from maintainer.data.elements import explode
-from maintainer.errors import CorruptFile, MaintainerError, Unsupported, UsageError
+from maintainer.errors import CorruptFile, Unsupported, UsageError
 from maintainer.format import index_meta, key_bytes
 from maintainer.format.bitmap_entries import read_entries
 from maintainer.format.bitmap_file import BitmapFile
@@ -37,7 +37,7 @@ from maintainer.index.definition import FamilyName, IndexDefinition
 from maintainer.index.family.carried import Carried, Older, carried
 from maintainer.index.family.column_sort import Pairs
 from maintainer.index.family.key_runs import KeyBatch
-from maintainer.index.family.ordering import DEFAULT_RESOURCES, LargeKey, in_key_order
+from maintainer.index.family.ordering import DEFAULT_RESOURCES, LargeKey, all_rows, in_key_order
 from maintainer.index.family.postings import posted
 from maintainer.index.options import block_compressor, check_keys, memory_size
 from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 PREFIX = "multivalue-index."
 TAKES = "an ARRAY column"
-_PIECE = 1 << 16
-"""Arrays whose elements are taken in at once."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -74,8 +72,8 @@ def build(
     carried: Any = None,
 ) -> BuiltPayload:
     """See `Family.build`."""
-    run, others = (None, None) if carried is None else (carried.run, carried.rows)
-    with in_key_order(_pairs(rows, total_rows, others), _element(definition), resources, run) as keys:
+    pairs = (Pairs(*explode(arrays, first)) for first, arrays in all_rows(rows, total_rows, carried))
+    with in_key_order(pairs, _element(definition), resources, None if carried is None else carried.run) as keys:
         return build_keys(keys, RowSet(), definition, total_rows, sink, resources)
 
 
@@ -107,23 +105,6 @@ def carry(reader: FamilyReader, moves: Sequence[Move]) -> Carried | None:
 def open(read: ReadRange, size: int, definition: IndexDefinition, index_meta: bytes | None, total_rows: int) -> MultivalueReader:  # noqa: A001
     """See `Family.open`."""
     return MultivalueReader(read, size, definition, index_meta, total_rows)
-
-
-def _pairs(rows: Iterable[Rows], total_rows: int, others: int | None) -> Iterator[Pairs]:
-    """The elements of rows, between which there may be gaps only when so many others are carried."""
-    after = taken = 0
-    for first, arrays in rows:
-        if first != after and (others is None or first < after):
-            raise MaintainerError(f"rows from {after} on are missing, or come twice: the next is {first}")
-        after = first + len(arrays)
-        taken += len(arrays)
-        for start in range(0, len(arrays), _PIECE):
-            yield Pairs(*explode(arrays.slice(start, _PIECE), first + start))
-    taken += others or 0
-    if taken != total_rows or after > total_rows:
-        raise MaintainerError(f"the source files hold {taken} rows instead of the {total_rows} that their metadata says")
-    if not taken:
-        raise MaintainerError("an index payload needs at least one row")
 
 
 def _each_row_once(batch: KeyBatch) -> KeyBatch:

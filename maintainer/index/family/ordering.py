@@ -64,35 +64,38 @@ class SortedFamily(Protocol):
         """A payload of all keys; `null_rows` is complete when they have been taken."""
 
 
+def all_rows(rows: Iterable[Rows], total_rows: int, carried: Carried | None) -> Iterator[Rows]:
+    """The same rows in pieces. They must be all that a payload has; there may be gaps between them only where others are carried."""
+    after = taken = 0
+    for first, values in rows:
+        if first != after and (carried is None or first < after):
+            raise MaintainerError(f"rows from {after} on are missing, or come twice: the next is {first}")
+        after = first + len(values)
+        taken += len(values)
+        for start in range(0, len(values), _PIECE):
+            yield Rows(first + start, values.slice(start, _PIECE))
+    taken += 0 if carried is None else carried.rows
+    if taken != total_rows or after > total_rows:
+        raise MaintainerError(f"the source files hold {taken} rows instead of the {total_rows} that their metadata says")
+    if not taken:
+        raise MaintainerError("an index payload needs at least one row")
+
+
 class Values:
     """The values of rows that are not null; `null_rows` are the others, complete when all rows have been taken."""
 
     def __init__(self, rows: Iterable[Rows], data_type: DataType, total_rows: int, carried: Carried | None = None) -> None:
-        """Without rows that are carried there must be no gap between rows."""
         key_bytes.check_type(data_type)
         self.null_rows = RowSet()
         self.carried = None if carried is None else carried.run
-        self._rows = rows
+        self._rows = all_rows(rows, total_rows, carried)
         self._type = data_type
-        self._total = total_rows
-        self._others = None if carried is None else carried.rows
         for ids in () if carried is None else carried.null_ids:
             self.null_rows.add(ids)
 
     def __iter__(self) -> Iterator[Pairs]:
-        after = taken = 0
         for first, values in self._rows:
-            if first != after and (self._others is None or first < after):
-                raise MaintainerError(f"rows from {after} on are missing, or come twice: the next is {first}")
-            after = first + len(values)
-            taken += len(values)
-            for start in range(first, after, _PIECE):
-                yield self._pairs(start, plain(values.slice(start - first, _PIECE), self._type))
-        taken += self._others or 0
-        if taken != self._total or after > self._total:
-            raise MaintainerError(f"the source files hold {taken} rows instead of the {self._total} that their metadata says")
-        if not taken:
-            raise MaintainerError("an index payload needs at least one row")
+            yield self._pairs(first, plain(values, self._type))
 
     def _pairs(self, first: int, values: pa.Array) -> Pairs:
         if not values.null_count:
