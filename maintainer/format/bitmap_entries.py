@@ -14,18 +14,15 @@ from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile
 from maintainer.format import posting, varint
-from maintainer.format.bitmap_file import SMALLEST_ENTRY, BitmapFile, DictionaryEntry, places
+from maintainer.format.bitmap_file import CHUNK_IDS, SMALLEST_ENTRY, BitmapFile, DictionaryEntry, places
 from maintainer.format.bitmap_index import Ids
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.stored_block import TRAILER_SIZE, PayloadBytes, open_block
 
 READ_BYTES = 8 << 20
-CHUNK_IDS = 1 << 18
-"""How many row ids are taken out of postings at once."""
 _DICTIONARY_BYTES = 256 << 10
 
 Positions = npt.NDArray[np.int64]
-Octets = npt.NDArray[np.uint8]
 Columns = tuple[ByteColumn, Positions, Positions]
 """Keys, and offset and size of the posting of each."""
 

@@ -60,7 +60,8 @@ _NAN = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
 _INFINITY = {TypeRoot.FLOAT: 0x7F800000, TypeRoot.DOUBLE: 0x7FF0000000000000}
 _MAX_NANOS_BYTES = 3
 _FLOAT_FORMATS = {TypeRoot.FLOAT: "<f", TypeRoot.DOUBLE: "<d"}
-_SUPPORTED = frozenset({*_DTYPES, *CHARACTERS, *TIMESTAMPS, TypeRoot.BOOLEAN, TypeRoot.DECIMAL})
+KEY_TYPES = frozenset({*_DTYPES, *CHARACTERS, *TIMESTAMPS, TypeRoot.BOOLEAN, TypeRoot.DECIMAL})
+"""Types whose values can be keys."""
 
 Comparable = Any
 """An integer or bytes; only what comes from keys of one type is compared with one another."""
@@ -68,7 +69,7 @@ Comparable = Any
 
 def check_type(data_type: DataType) -> None:
     """Only scalars that have an order can be keys."""
-    if data_type.root not in _SUPPORTED:
+    if data_type.root not in KEY_TYPES:
         raise Unsupported(f"DataType: {data_type} is not supported by global index now.")
 
 

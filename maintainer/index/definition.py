@@ -17,7 +17,7 @@ from enum import StrEnum
 from maintainer.errors import UsageError
 from maintainer.index.options import READ_ONLY, ROLLING_KEYS, overlay
 from maintainer.model.schema import TableSchema
-from maintainer.model.types import CHARACTERS, FLOATS, INTEGERS, TIMESTAMPS, DataType, TypeRoot
+from maintainer.model.types import DataType
 
 
 class FamilyName(StrEnum):
@@ -49,11 +49,6 @@ class FamilyName(StrEnum):
 MAINTAINED = frozenset({FamilyName.BTREE, FamilyName.BITMAP, FamilyName.MULTIVALUE, FamilyName.FM})
 SORTED = tuple(family for family in FamilyName if not family.ranks)
 """The families of exact predicates, which share the rules for their table; the others rank what they find."""
-
-KEY_TYPES = (
-    INTEGERS | FLOATS | CHARACTERS | TIMESTAMPS | {TypeRoot.BOOLEAN, TypeRoot.DECIMAL, TypeRoot.DATE, TypeRoot.TIME}
-)  # fmt: skip
-"""Types whose values can be keys of a sorted payload (spec 08 §2.1)."""
 
 DEFAULT_METRIC = "inner_product"
 

@@ -232,7 +232,7 @@ class _TextSource:
         self.depth = 0
         self.open = True
         bounds = pc.min_max(column)
-        self.prefix = _common_prefix(bounds["min"].as_py(), bounds["max"].as_py())
+        self.prefix = common_prefix(bounds["min"].as_py(), bounds["max"].as_py())
         _, offset_buffer, data_buffer = column.buffers()
         offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
         self.starts = offsets[:-1] - offsets[0]
@@ -274,8 +274,8 @@ def _tied(new: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     return tied
 
 
-def _common_prefix(first: bytes, second: bytes) -> int:
-    """How many bytes the smallest and the largest value, and so all values, start with alike."""
+def common_prefix(first: bytes, second: bytes) -> int:
+    """How many bytes two values, and so all between them, start with alike."""
     size = min(len(first), len(second))
     differ = np.flatnonzero(np.frombuffer(first, np.uint8, size) != np.frombuffer(second, np.uint8, size))
     return int(differ[0]) if len(differ) else size

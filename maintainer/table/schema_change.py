@@ -9,7 +9,7 @@ Options that name a renamed column are renamed with it. Java does so for some an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from maintainer.errors import UsageError
@@ -376,10 +376,3 @@ def _owners(key: str) -> tuple[str, ...]:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name for part in text.split(",") if (name := part.strip()))
-
-
-def changed_options(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
-    """Options that differ: key, old value, new value; None where there is none."""
-    for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            yield key, old.get(key), new.get(key)

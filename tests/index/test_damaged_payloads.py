@@ -147,7 +147,7 @@ def test_ordinals_beyond_the_group_are_corrupt() -> None:
         index = definition(family, "INT")
         built = build(index, [1, 2, None, 3])
         for leaf in (Leaf(Op.EQ, "c", (3,)), Leaf(Op.GE, "c", (3,))):
-            with pytest.raises(CorruptFile, match="ordinal 3 in the payload of a group of 3 rows|not below 3"):
+            with pytest.raises(CorruptFile, match=r"ordinal 3 in the payload of a group of 3 rows|not below 3"):
                 open_payload(content(built), index, built.index_meta, 3).evaluate(leaf)
     with pytest.raises(CorruptFile):
         open_payload(content(built), index, built.index_meta, 3).evaluate(Leaf(Op.IS_NULL, "c"))

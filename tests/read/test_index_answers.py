@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from structlog.testing import capture_logs
 
-from maintainer.index.definition import KEY_TYPES
+from maintainer.format.key_bytes import KEY_TYPES
 from maintainer.model.files import FileSource
 from maintainer.model.predicate import And, Leaf, Op, Predicate
 from maintainer.model.schema import TableSchema

@@ -29,7 +29,6 @@ _TEXT_BYTES = 64
 """The same of a text."""
 _PAIR_BYTES = 48
 """And of each pair, where there are fewer entries than pairs."""
-_OFFSET = 8
 
 
 class Pairs(NamedTuple):

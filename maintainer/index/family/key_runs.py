@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from maintainer.format import byte_column, key_bytes
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.key_bytes import Comparable
-from maintainer.merge.order import Keys, stable_argsort
+from maintainer.merge.order import Keys, common_prefix, stable_argsort
 from maintainer.model.types import CHARACTERS, DataType
 
 Int64s = npt.NDArray[np.int64]
@@ -226,10 +226,3 @@ def keys_ascend(keys: ByteColumn, key_type: DataType) -> bool:
     """Whether each key is larger than the one before it; `CorruptFile` for what is no key."""
     columns: Sequence[Any] = (keys.to_arrow(),) if key_type.root in CHARACTERS else key_bytes.words(keys, key_type)
     return Keys(columns, len(keys)).ascending()
-
-
-def common_prefix(first: bytes, second: bytes) -> int:
-    """How many bytes both begin with."""
-    size = min(len(first), len(second))
-    differ = np.flatnonzero(np.frombuffer(first, np.uint8, size) != np.frombuffer(second, np.uint8, size))
-    return int(differ[0]) if len(differ) else size
