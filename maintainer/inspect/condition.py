@@ -81,5 +81,6 @@ def _of_failed_groups(store: TableStore, found: Coverage) -> Iterator[Finding]:
         reasons = Counter(reason for (column, *_), reason in groups.items() if column == name)
         count = reasons.total()
         which = "1 group" if count == 1 else f"{count} groups"
-        why = f"{which} could not be built, and will not be tried again from the same files: {reasons.most_common(1)[0][0]}"
+        retried = "passes try again when the files change, and after an hour if no value is at fault"
+        why = f"{which} could not be built: {reasons.most_common(1)[0][0]}; {retried}"
         yield Finding(WARNING, f"index on {name}", why, f"remedy that, then run maintainer index {store.uri} rebuild --column {name}")

@@ -61,8 +61,8 @@ class PlanRequest:
     `partitions`: only these, each given by some or all of its columns. `columns`, `force` (with `index_only`): only these definitions, and also
     groups that are current. `rewrite_append_bytes`: so much of the APPEND files above level 0 is rewritten where it is, but of one bucket
     all when it is more than 0; None: all. `settled`: buckets for which `full` and `force` were fulfilled already. `quarantined`: groups that
-    could not be built, and why; they are not tried again from the same sources. `groups_first`: buckets whose groups have waited for a commit
-    of their own, and do not wait for another compaction.
+    could not be built, and why; they are not tried again yet from the same sources. `groups_first`: buckets whose groups have waited for a
+    commit of their own, and do not wait for another compaction.
 
     `patient`: whoever asks comes again and hands in the `memories` that the plan before left. `by_commits`: `full-compaction.delta-commits` is
     heeded. `without_vectors` are the ids of schemas of live files under which there were no deletion vectors, though there are now,
