@@ -108,7 +108,7 @@ def _integers(array: pa.Array, target: DataType, arrow: pa.DataType) -> Int64s:
     _refuse(array, good, target)
     values = pc.if_else(pc.equal(digits, ""), "0", digits).cast(pa.uint64()).to_numpy(zero_copy_only=False)
     negative = np.asarray(pc.equal(sign, "-"))
-    limits = np.iinfo(arrow.to_pandas_dtype())
+    limits = np.iinfo(f"i{arrow.bit_width // 8}")
     _refuse(array, pa.array(values <= np.where(negative, np.uint64(-int(limits.min)), np.uint64(limits.max))), target)
     signed = values.astype(np.int64)
     found: Int64s = np.where(negative, -signed, signed)

@@ -106,7 +106,7 @@ def _number(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         if not pc.all(finite).as_py() and len(array.filter(pc.invert(finite))):
             raise CastError(f"{array.filter(pc.invert(finite))[0].as_py()} is no {target.sql()}")
         return from_text(array.cast(pa.float64()).cast(pa.string()), target)
-    dtype = to_arrow(target).to_pandas_dtype()
+    dtype = _numpy_type(target)
     if source.root is TypeRoot.DECIMAL:
         if root in INTEGERS:
             return _arrow(unscaled_low_bits(_whole(array)).astype(dtype), array)
@@ -176,7 +176,7 @@ def _from_timestamp(array: pa.Array, source: DataType, target: DataType, zone: s
     if target.root in _SECONDS:
         millis = _values(numbers) // (_PER_SECOND[unit] // _PER_SECOND["ms"])
         seconds = np.where(millis < 0, -(-millis // 1000), millis // 1000)
-        return _arrow(seconds.astype(to_arrow(target).to_pandas_dtype()), array)
+        return _arrow(seconds.astype(_numpy_type(target)), array)
     if source.root is TypeRoot.TIMESTAMP_LTZ:
         numbers = _moved(numbers, unit, zones.locals_, zone)
     days, rest = np.divmod(_values(numbers), _DAY * _PER_SECOND[unit])
@@ -208,6 +208,12 @@ def _scaled(numbers: pa.Array, old: int, new: int, target: DataType) -> pa.Array
 
 def _moved(numbers: pa.Array, unit: str, move: zones.Move, zone: str) -> pa.Array:
     return _arrow(move(_values(numbers), unit, zone), numbers)
+
+
+def _numpy_type(target: DataType) -> np.dtype[Any]:
+    """As `to_pandas_dtype` says, which until pyarrow 20 is not to be had without pandas."""
+    values: npt.NDArray[Any] = pa.array([], to_arrow(target)).to_numpy(zero_copy_only=False)
+    return values.dtype
 
 
 def _values(array: pa.Array) -> npt.NDArray[Any]:

@@ -457,6 +457,28 @@ def test_polars_does_without_pandas_as_arrow_does() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_numbers_are_cast_and_added_up_without_pandas(tmp_path: Path) -> None:
+    """Whether it is installed or not: some versions of Arrow ask it which numpy type a number has."""
+    table = tmp_path / "sums"
+    schema = tmp_path / "sums.sql"
+    schema.write_text(
+        "CREATE TABLE sums (k INT, a INT, f FLOAT, t TIMESTAMP(3), PRIMARY KEY (k) NOT ENFORCED) "
+        "WITH ('bucket' = '1', 'merge-engine' = 'aggregation', 'fields.default-aggregate-function' = 'last_value', "
+        "'fields.a.aggregate-function' = 'sum')"
+    )
+    ok("create", table, "--schema", schema)
+    for _ in range(2):
+        file = tmp_path / "rows.jsonl"
+        file.write_text('{"k": 1, "a": 2, "f": 0.5, "t": "2026-01-02T03:04:05.678000000"}\n')
+        ok("write", table, file)
+    done = command_line("compact", str(table), "--full")
+    assert done.returncode == 0, done.stderr
+    ok("alter", table, "alter-type", "a", "BIGINT", "and", "alter-type", "f", "DOUBLE", "and", "alter-type", "t", "BIGINT")
+    done = command_line("query", str(table), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"k": 1, "a": 4, "f": 0.5, "t": 1767323045}
+
+
 def test_a_reader_that_has_had_enough_is_no_error(busy: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "maintainer", "query", str(busy), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -128,7 +128,7 @@ class _Plain(_Number):
     def __init__(self, groups: int, column: pa.Array, aggregate: Aggregate) -> None:
         self.arrow_type = column.type
         self.type = aggregate.type
-        self.dtype = np.dtype(column.type.to_pandas_dtype())
+        self.dtype = column[:0].to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype may need pandas
         super().__init__(groups, self.widened(fixed_width(column, self.dtype)), valid_of(column))
 
     def widened(self, values: Values) -> Values:
