@@ -126,6 +126,14 @@ def test_partitions_that_other_options_would_not_make_are_not_carried(options: d
     assert carry(payload, FILES, FILES[:3], SMALL) is not None
 
 
+def test_a_value_that_is_too_long_by_now_is_not_carried() -> None:
+    files = [("f0", pa.array(["x" * 400, "y" * 200])), ("f1", pa.array(["z"]))]
+    payload = built(files, SMALL)
+    found = carry(payload, files, files[:1], SMALL)
+    assert found is not None and len(found.partitions) == 1
+    assert carry(payload, files, files[:1], {**SMALL, "fm-index.partition-size": "300 b"}) is None
+
+
 def test_nothing_is_carried_when_the_first_rows_are_others() -> None:
     assert carry(built(FILES, SMALL), FILES, FILES[1:], SMALL) is None
     assert carry(built(FILES, SMALL), FILES, [("a", FILES[0][1]), *FILES], SMALL) is None

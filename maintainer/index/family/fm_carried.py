@@ -86,7 +86,7 @@ def carried_partitions(reader: FMReader, moves: Sequence[Move], limits: Limits, 
 
 def _is_of(directory: PartitionDirectory, limits: Limits, coding: Coding) -> bool:
     codecs = {NONE} if coding.compress is None else {NONE, coding.compress.number}
-    fits = directory.rows <= limits.rows and (directory.length <= limits.symbols or directory.rows == 1)
+    fits = directory.rows <= limits.rows and directory.length <= (limits.size if directory.rows == 1 else limits.symbols)
     return fits and directory.rate == coding.rate and all(info.codec in codecs for info in directory.blocks)
 
 
