@@ -32,7 +32,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from maintainer.data.values import to_arrow_array
-from maintainer.errors import Unsupported
+from maintainer.errors import Unsupported, UsageError
 from maintainer.index.cache import cache_of
 from maintainer.index.definition import SORTED, IndexDefinition, definitions
 from maintainer.index.groups import NOT_VISIBLE, POSTPONED
@@ -141,14 +141,18 @@ class _Planner:
             self._no_index = "tables that are merged while they are read have no index"
         else:
             wanted = fields_of(predicate)
-            found = [each for each in definitions(state.schema) if each.family in SORTED and each.column in wanted]
+            found, mistake = [], None
+            try:
+                found = [each for each in definitions(state.schema) if each.family in SORTED and each.column in wanted]
+            except UsageError as error:  # rows are what they are, whatever options of indexes say
+                mistake = str(error)
             schemas = state.schemas_since(store) if found else ()
             unusable = {each.column: why for each in found if (why := why_unusable(each, schemas)) is not None}
             readable = [each for each in found if each.column not in unusable]
             self._projected = project(predicate, {each.column for each in readable})
             self._definitions = tuple(each for each in readable if self._projected and each.column in fields_of(self._projected))
             if not found:
-                self._no_index = "no index on the columns of the condition"
+                self._no_index = mistake or "no index on the columns of the condition"
             elif not readable:
                 self._no_index = "; ".join(f"{column}: {why}" for column, why in unusable.items())
             else:

@@ -114,6 +114,14 @@ def test_raw_files_say_why(table: BuiltTable, sql: str, reason: str) -> None:
     assert (first.decision, first.reason) == (RAW, reason)
 
 
+@pytest.mark.parametrize(("text", "reason"), [("{bad", "must be a JSON object"), ('{"x": null}', "value for key x must not be null")])
+def test_options_of_an_index_that_make_no_sense_keep_nobody_from_reading(text: str, reason: str, table: BuiltTable) -> None:
+    odd = BuiltTable.opened(table, {"fields.a.pk-btree.index.options": text})
+    scan = Scan(odd, "a = 1")
+    assert ids(scan) == ids(Scan(table.store, "a = 1"))
+    assert reason in scan.explain().files[0].reason
+
+
 def test_a_file_without_a_matching_row_is_not_read(table: BuiltTable) -> None:
     first = Scan(table.store, "a = 1 AND s = 'nothing'").explain().files[0]
     assert (first.decision, first.ranges) == (PRUNED, None)
