@@ -111,21 +111,21 @@ class _Renumbering:
 
     def __init__(self, moves: Sequence[Move], total_rows: int) -> None:
         self._total = total_rows
-        # Ranges of neighbours that move alike are one; ordinals between them are of files that are gone.
-        firsts, shifts, alive = [0], [0], [False]
+        # First ordinal, shift, and whether it is there: neighbours that move alike are one range, between ranges are files that are gone.
+        ranges = [(0, 0, False)]
         after = 0
         for old, new, rows in moves:
-            if old < firsts[-1] or new < after or old + rows > total_rows:
+            if old < ranges[-1][0] or new < after or old + rows > total_rows:
                 raise ValueError(f"the rows from {old} on are not moved in order, or are not there")
             after = new + rows
             if not rows:
                 continue
-            if old == firsts[-1]:
-                firsts, shifts, alive = firsts[:-1], shifts[:-1], alive[:-1]
-            if not (alive and alive[-1] and shifts[-1] == new - old):
-                firsts, shifts, alive = [*firsts, old], [*shifts, new - old], [*alive, True]
-            firsts, shifts, alive = [*firsts, old + rows], [*shifts, 0], [*alive, False]
-        self._firsts, self._shifts, self._alive = np.array(firsts), np.array(shifts), np.array(alive)
+            if old == ranges[-1][0]:
+                ranges.pop()
+            if not ranges or ranges[-1][1:] != (new - old, True):
+                ranges.append((old, new - old, True))
+            ranges.append((old + rows, 0, False))
+        self._firsts, self._shifts, self._alive = map(np.array, zip(*ranges, strict=True))
 
     def apply(self, ids: Int64s) -> tuple[Int64s, Flags]:
         """Where these ordinals are now, and which are at all."""

@@ -24,13 +24,12 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from maintainer.data.elements import explode
-from maintainer.errors import CorruptFile, Unsupported, UsageError
+from maintainer.errors import Unsupported, UsageError
 from maintainer.format import index_meta, key_bytes
 from maintainer.format.bitmap_entries import read_entries
 from maintainer.format.bitmap_file import BitmapFile
 from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, BitmapWriter
 from maintainer.format.index_meta import IndexMeta
-from maintainer.format.key_bytes import Comparable
 from maintainer.format.row_set import RowSet
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import FamilyName, IndexDefinition
@@ -39,6 +38,7 @@ from maintainer.index.family.column_sort import Pairs
 from maintainer.index.family.key_runs import KeyBatch
 from maintainer.index.family.ordering import DEFAULT_RESOURCES, LargeKey, all_rows, in_key_order
 from maintainer.index.family.postings import posted
+from maintainer.index.family.sorted import KeyedReader
 from maintainer.index.options import block_compressor, check_keys, memory_size
 from maintainer.index.payload import BuiltPayload, Move, PayloadOutput, Resources, Rows
 from maintainer.model.predicate import Leaf, Op
@@ -126,16 +126,14 @@ def _element(definition: IndexDefinition) -> DataType:
     return element
 
 
-class MultivalueReader:
+class MultivalueReader(KeyedReader):
     """Answers from the dictionary and the postings of the elements that are asked for."""
 
     answered: ClassVar = frozenset({Op.ARRAY_CONTAINS, Op.ARRAYS_OVERLAP, Op.ARRAY_CONTAINS_ALL})
 
     def __init__(self, read: ReadRange, size: int, definition: IndexDefinition, meta: bytes | None, total_rows: int) -> None:
-        self._type = _element(definition)
+        super().__init__(_element(definition), meta, total_rows)
         self._source = PayloadBytes(read, size)
-        self._meta_bytes = meta
-        self._total = total_rows
 
     @cached_property
     def _file(self) -> BitmapFile:
@@ -211,15 +209,3 @@ class MultivalueReader:
         if meta is not None and (first, last, False) != (meta.first_key, meta.last_key, meta.has_nulls):
             problems.add("the payload does not hold what its metadata says")
         return sorted(problems)
-
-    def _checked(self, ordinals: BitMap64) -> BitMap64:
-        if ordinals and ordinals.max() >= self._total:
-            raise CorruptFile(f"ordinal {ordinals.max()} in the payload of a group of {self._total} rows")
-        return ordinals
-
-    @cached_property
-    def _meta(self) -> IndexMeta | None:
-        return None if self._meta_bytes is None else index_meta.decode(self._meta_bytes)
-
-    def _comparable(self, key: bytes) -> Comparable:
-        return key_bytes.comparable(key, self._type)

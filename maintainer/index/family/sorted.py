@@ -39,17 +39,36 @@ DEFAULT_FALLBACK_SCAN = 256 << 20
 _TEXT = frozenset({Op.STARTS_WITH, Op.ENDS_WITH, Op.CONTAINS, Op.LIKE})
 
 
-class SortedReader(ABC):
+class KeyedReader:
+    """A payload of keys of a type, with the ordinals of `total_rows` rows, and what the index manifest says of it."""
+
+    def __init__(self, key_type: DataType, meta: bytes | None, total_rows: int) -> None:
+        self._type = key_type
+        self._meta_bytes = meta
+        self._total = total_rows
+
+    @cached_property
+    def _meta(self) -> IndexMeta | None:
+        return None if self._meta_bytes is None else index_meta.decode(self._meta_bytes)
+
+    def _checked(self, ordinals: BitMap64) -> BitMap64:
+        if ordinals and ordinals.max() >= self._total:
+            raise CorruptFile(f"ordinal {ordinals.max()} in the payload of a group of {self._total} rows")
+        return ordinals
+
+    def _comparable(self, key: bytes) -> Comparable:
+        return key_bytes.comparable(key, self._type)
+
+
+class SortedReader(KeyedReader, ABC):
     """The predicates, in terms of the few questions that a family answers about its keys."""
 
     answered: ClassVar = frozenset({Op.EQ, Op.NE, Op.IN, Op.NOT_IN, Op.IS_NULL, Op.IS_NOT_NULL})
 
     def __init__(self, size: int, definition: IndexDefinition, meta: bytes | None, total_rows: int) -> None:
+        super().__init__(definition.data_type, meta, total_rows)
         self._size = size
         self._definition = definition
-        self._type: DataType = definition.data_type
-        self._meta_bytes = meta
-        self._total = total_rows
 
     @abstractmethod
     def _null_rows(self) -> BitMap64:
@@ -182,15 +201,6 @@ class SortedReader(ABC):
         rows.add_range(0, self._total)
         return rows
 
-    def _checked(self, ordinals: BitMap64) -> BitMap64:
-        if ordinals and ordinals.max() >= self._total:
-            raise CorruptFile(f"ordinal {ordinals.max()} in the payload of a group of {self._total} rows")
-        return ordinals
-
-    @cached_property
-    def _meta(self) -> IndexMeta | None:
-        return None if self._meta_bytes is None else index_meta.decode(self._meta_bytes)
-
     @cached_property
     def _bounds(self) -> tuple[Comparable, Comparable] | None:
         """Smallest and largest key; None when there is none."""
@@ -207,9 +217,6 @@ class SortedReader(ABC):
     def _may_scan(self) -> bool:
         key = f"{self._definition.family}-index.fallback-scan-max-size"
         return 0 < self._size <= memory_size(self._definition.options, key, DEFAULT_FALLBACK_SCAN)
-
-    def _comparable(self, key: bytes) -> Comparable:
-        return key_bytes.comparable(key, self._type)
 
     def _key(self, value: Any) -> bytes:
         try:
