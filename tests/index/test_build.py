@@ -123,6 +123,12 @@ def test_what_the_family_does_not_take_is_refused(call: Any) -> None:
         call(definition("multivalue", "STRING"), [], 1)
 
 
+@pytest.mark.parametrize("name", ["btree", "bitmap", "multivalue"])
+def test_sorted_values_of_no_row_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="at least one row"):
+        sorted_payload(definition(name, "ARRAY<INT>" if name == "multivalue" else "INT"), [], 0)
+
+
 def test_a_value_of_very_many_rows_may_come_in_any_batches() -> None:
     index = definition("btree", "INT")
     rows = np.random.default_rng(0).permutation(5000)
