@@ -245,6 +245,8 @@ class _Pass:
         """`idle` is why there was nothing to do, `early` why the pass ends although there may be."""
         self._settle_failures()
         if self.account.snapshot_after is None:
+            failed = len(self.account.failures)
+            idle = idle or (f"{failed} group{'s' * (failed > 1)} could not be built" if failed else None)
             return self.account.report("nothing", early or idle, complete=early is None)
         return self.account.report("committed", early or self.account.reasons(), complete=early is None)
 

@@ -26,7 +26,7 @@ def write(
     ] = None,
 ) -> None:
     """Append rows from files, all in one snapshot. The table's merge-engine says what a row does to the one with its key; columns that a file
-    lacks are NULL."""
+    lacks have their default, or NULL."""
     from maintainer.api.row_files import read_rows
     from maintainer.errors import UsageError
     from maintainer.model.report import VERSION

@@ -15,7 +15,10 @@ from maintainer.index.definition import IndexDefinition
 from maintainer.index.family import family
 from maintainer.model.schema import TableSchema
 
-REWRITE = "`maintainer compact TABLE --full --option compaction.force-rewrite-all-files=true`"
+
+def rewrite(table: str = "TABLE") -> str:
+    """The command that writes all files anew."""
+    return f"maintainer compact {table} --full --option compaction.force-rewrite-all-files=true"
 
 
 def why_unusable(definition: IndexDefinition, schemas: Iterable[TableSchema]) -> str | None:
@@ -28,5 +31,5 @@ def why_unusable(definition: IndexDefinition, schemas: Iterable[TableSchema]) ->
         field = schema.field_by_id(definition.field_id)
         change = None if field is None else retyped(field.type, definition.data_type)
         if change is not None:
-            return f"the type of the column was changed ({change}) since some files were written: {REWRITE} writes them anew"
+            return f"the type of the column was changed ({change}) since some files were written: `{rewrite()}` writes them anew"
     return None

@@ -63,7 +63,8 @@ def _validate_exact(schema: TableSchema, lists: Mapping[FamilyName, tuple[str, .
     for family, names in lists.items():
         for name in names:
             if not schema.has_field(name):
-                raise UsageError(f"{family.columns_key} entry '{name}' must reference an existing column. {_columns(schema)}")
+                advice = _columns(schema) if name else "Name a column there, or unset the option."
+                raise UsageError(f"{family.columns_key} entry '{name}' must reference an existing column. {advice}")
     for family, names in lists.items():
         for name in names:
             _validate_column(schema, family, name, str(family))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from maintainer.index.groups import APPEND_FILE, UNKNOWN_SOURCE
+from maintainer.index.usable import rewrite
 from maintainer.inspect.coverage import NOT_BUILT, Coverage, coverage
 from maintainer.inspect.diagnosis import INFO, WARNING, Finding
 from maintainer.maintain.unmarked import schemas_without_vectors, unmarked
@@ -58,7 +59,8 @@ def of_files(store: TableStore, state: TableState) -> Iterator[Finding]:
     elsewhere -= {APPEND_FILE, UNKNOWN_SOURCE}
     if elsewhere and missing:
         reasons = "; ".join(sorted(elsewhere)[:3])
-        yield Finding(INFO, "coverage", f"indexes cover {found.ratio():.1%} of the rows ({', '.join(missing)}): {reasons}", once)
+        do = rewrite(store.uri) if all(rewrite() in reason for reason in elsewhere) else once  # a pass has nothing to do for those
+        yield Finding(INFO, "coverage", f"indexes cover {found.ratio():.1%} of the rows ({', '.join(missing)}): {reasons}", do)
     crowded = Counter((tuple(each.partition.items()), each.bucket) for each in waiting if each.level == 0).most_common(1)
     if crowded and crowded[0][1] >= MANY_LEVEL_0_FILES:
         (_, bucket), count = crowded[0]

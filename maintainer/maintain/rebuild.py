@@ -35,7 +35,7 @@ from typing import Protocol
 import structlog
 
 from maintainer.data.reader import DataFile
-from maintainer.errors import CorruptFile, CorruptTable, SpillError, StorageError
+from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, SpillError, StorageError
 from maintainer.format.stored_block import Buffer, ReadRange
 from maintainer.index import family, groups
 from maintainer.index.definition import IndexDefinition
@@ -55,8 +55,9 @@ BATCH_BYTES = 16 << 20
 STORE_ATTEMPTS = 2
 """A request that fails once may have met a store that is back by now."""
 _MOST_REASON = 500
-_NOT_ABOUT_VALUES = (StorageError, CorruptFile, CorruptTable, MemoryError)
-"""What may be over some day although the files are the same: no room to spill to, no memory, a file that is damaged, lost or refused."""
+_NOT_ABOUT_VALUES = (StorageError, CorruptFile, CorruptTable, MemoryError, OSError, ImportError)
+"""What may be over some day although the files are the same: no room to spill to, no memory, a file that is damaged, lost or refused, a library
+that is missing here and not elsewhere."""
 
 
 class NewPayload(Protocol):
@@ -253,7 +254,9 @@ def _of_no_use(state: BucketState, definition: IndexDefinition, plan: GroupPlan,
 
 
 def _one_line(error: Exception) -> str:
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    text = " ".join(str(error).split())
+    if not isinstance(error, MaintainerError):  # ours say what is wrong and what to do
+        text = f"{type(error).__name__}: {text}"
     return text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}…"
 
 

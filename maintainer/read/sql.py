@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 SUPPORTED = (
     "a condition may use =, <>, <, <=, >, >=, [NOT] IN (…), [NOT] BETWEEN, IS [NOT] NULL, [NOT] LIKE … [ESCAPE], AND, OR, NOT, isnan(c), "
     "startswith(c, s), endswith(c, s), contains(c, s), array_contains(c, v), arrays_overlap(c, array(…)), array_contains_all(c, array(…)); "
-    "literals are numbers, 'text', TRUE, FALSE, NULL, DATE '…', TIME '…', TIMESTAMP '…', X'0aff', CAST('NaN' AS DOUBLE)"
+    "literals are numbers, 'text', TRUE, FALSE, NULL, DATE '…', TIME '…', TIMESTAMP '…', X'0aff', CAST('NaN' AS DOUBLE); "
+    "other names than words of letters, digits and _ stand in backticks"
 )
 NESTING = 30
 """How deeply parentheses and prefix operators may be nested: the parser is recursive."""
@@ -79,8 +80,14 @@ def parse(sql: str) -> Expression:
 def _parser_reason(error: Exception) -> str:
     """What sqlglot did not understand, without the names of its classes."""
     if not getattr(error, "errors", None):
-        unclosed = re.match(r"Missing (\S+) from", str(error.__cause__))
-        return f"a quote is not closed: {unclosed[1]}" if unclosed else str(error).split("\n", 1)[0][:300]
+        cause = str(error.__cause__)
+        if unclosed := re.match(r"Missing (\S+) from", cause):
+            return f"a quote is not closed: {unclosed[1]}"
+        if "invalid characters" in cause:
+            return "X'…' holds hexadecimal digits, two for each byte"
+        if isinstance(error.__cause__, IndexError):
+            return "it ends in the middle of a literal or comment"
+        return str(error).split("\n", 1)[0][:300]
     first = error.errors[0]  # type: ignore[attr-defined]
     reason, token = str(first.get("description")), first.get("highlight")
     if reason.startswith("Invalid expression"):

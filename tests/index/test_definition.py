@@ -68,7 +68,10 @@ def test_no_option_means_no_definition() -> None:
         ({BITMAP: "a", "deletion-vectors.merge-on-read": "true"}, "indexes require deletion-vectors.merge-on-read = false."),
         ({MULTI: "t", "pk-clustering-override": "true"}, "indexes do not support pk-clustering-override."),
         ({BTREE: "nope"}, "pk-btree.index.columns entry 'nope' must reference an existing column."),
-        ({BTREE: ""}, "pk-btree.index.columns entry '' must reference an existing column."),
+        (
+            {BTREE: ""},
+            "pk-btree.index.columns entry '' must reference an existing column. Name a column there, or unset the option",
+        ),
         ({BITMAP: "a,,s"}, "pk-bitmap.index.columns entry '' must reference an existing column."),
         ({BITMAP: "a,"}, "pk-bitmap.index.columns entry '' must reference an existing column."),
         ({BTREE: "b"}, "DataType: BYTES is not supported by global index now."),

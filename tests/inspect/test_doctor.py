@@ -24,9 +24,10 @@ from maintainer.storage.local import LocalStorage
 from maintainer.table import support
 from maintainer.table.options import TableOptions
 from maintainer.table.state import load_latest
-from tests.support.builders import schema
+from tests.support.builders import schema, type_
 from tests.support.built_tables import BuiltTable
-from tests.support.evolve import set_options
+from tests.support.command import run
+from tests.support.evolve import retype_column, set_options
 from tests.support.java_cases import java_case
 from tests.support.tables import append, make_table
 
@@ -110,6 +111,18 @@ def finding(table: maintainer.Table, what: str) -> Finding:
     (found,) = [finding for finding in table.doctor().findings if finding.what == what]
     assert found.why and found.do
     return found
+
+
+def test_files_from_before_a_column_was_retyped_are_written_anew_by_what_is_said(tmp_path: Path) -> None:
+    """A pass would find nothing to do."""
+    table = make_table(tmp_path)
+    append(table, 0, 10)
+    table.maintain()
+    retype_column(table.store.uri, "n", type_("BIGINT"))
+    do = finding(maintainer.open_table(table.store.uri), "coverage").do
+    assert do == f"maintainer compact {table.store.uri} --full --option compaction.force-rewrite-all-files=true"
+    assert run(*do.split()[1:]).exit_code == 0
+    assert maintainer.open_table(table.store.uri).coverage().ratio() == 1.0
 
 
 def change_snapshots(table: maintainer.Table, change: Callable[[Any], Any], last: int = 1) -> None:
