@@ -129,6 +129,7 @@ def test_rows_of_many_files_move() -> None:
         ([(key(0), [0]), (key(1), [3])], [], 2, {}),  # a row that is not there
         ([(key(0), [0]), (key(1), [-1])], [], 2, {}),
         ([(key(0), [0])], [7], 2, {}),
+        ([(key(0), [0])], [1, 2**60], 2, {}),  # so far away that nobody can go there step by step
         ([(b"1234", [0])], [], 1, {}),  # no key of the type
         ([(key(0), [0]), (key(1), [1])], [], 2, {"first_key": key(-5)}),  # not what the metadata says
         ([(key(0), [0]), (key(1), [1])], [], 2, {"last_key": key(5)}),
