@@ -220,7 +220,7 @@ def _attempt(
                 level=plan.level,
                 reason=_one_line(error),
                 sources=groups.fingerprint(plan.sources),
-                about_values=not isinstance(error, _NOT_ABOUT_VALUES),
+                about_values=not any(isinstance(each, _NOT_ABOUT_VALUES) for each in (error, error.__cause__)),
             )
         if stopped:
             raise stopped[0]

@@ -41,6 +41,8 @@ from tests.support.command import run
 from tests.support.small_table import SmallTable
 
 PACKAGE = Path(maintainer.__file__).parent
+NO_LIBRARY = MaintainerError("pip install a library")
+NO_LIBRARY.__cause__ = ImportError("no library")
 
 
 class Broken:
@@ -267,7 +269,7 @@ class TestQuarantine:
             table.maintain()
         assert broken.tried == [1, 1]
 
-    @pytest.mark.parametrize("error", [SpillError("no room"), MemoryError(), OSError(24, "too many files"), ImportError("no library")], ids=str)
+    @pytest.mark.parametrize("error", [SpillError("no room"), MemoryError(), OSError(24, "too many files"), NO_LIBRARY], ids=str)
     def test_what_is_not_about_values_is_tried_again_after_an_hour(
         self, error: Exception, tmp_path: Path, breaks: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
