@@ -37,8 +37,8 @@ from tests.support.plain_values import (
 from tests.support.sorted_index import Built, definition, reading
 
 FAMILIES = ["btree", "bitmap", "multivalue", "fm"]
-ROUNDS = share("every type and predicate of every family", short=120, long=20_000)
-CHAINS = share("chains of rebuilds of every family", short=12, long=1500)
+ROUNDS = share("every type and predicate of every family", short=60, long=20_000)
+CHAINS = share("chains of rebuilds of every family", short=8, long=1500)
 GENERATIONS = 10
 FM_ANSWERS = {Op.IS_NULL, Op.IS_NOT_NULL, Op.EQ, Op.IN, *TEXT_OPS}
 
@@ -240,3 +240,31 @@ def test_ten_generations_of_files_that_change(name: str, monkeypatch: pytest.Mon
                 ask_all(case, built, files.rows, chance, about)
         assert not case.resources.spill.used
     assert used
+
+
+@pytest.mark.parametrize("name", ["btree", "bitmap", "multivalue"])
+def test_rows_of_more_than_one_container_move(name: str) -> None:
+    """Ordinals of runs and of scattered rows that come to lie across multiples of 65536; memory for a part of them."""
+    for seed in range(share("moves of many rows", short=2, long=300)):
+        chance = random.Random(f"{name} {seed}")
+        case = case_of(chance, name)
+        case.resources = Resources(chance.choice([500_000, 256 << 20]), Spill())
+        rows = chance.choice([65_535, 65_536, 70_001])
+        pool = case.array(case.values(chance, chance.choice([2, 40])))
+        width = chance.choice([1, 9, 70_000])
+        picked = [chance.randrange(len(pool)) for _ in range(-(-rows // width))]
+        column = pool.take(pa.array([picked[row // width] for row in range(rows)]))
+        data = bytearray()
+        made = build_payload(case.index, [column], rows, data.extend, case.resources)
+        cut, new = chance.randrange(rows), chance.choice([1, 40_000, 65_536])
+        module: Any = family.family(case.index.family)
+        reader = module.open(reading(bytes(data)), made.size, case.index, made.index_meta, rows)
+        assert reader.verify() == []
+        carried = module.carry(reader, [Move(cut, new, rows - cut)])
+        assert carried is not None
+        first = column.take(pa.array([chance.randrange(rows)] * new))
+        found, expected = bytearray(), bytearray()
+        total = new + rows - cut
+        again = module.build([Rows(0, first)], case.index, total, found.extend, case.resources, carried)
+        whole = build_payload(case.index, [first, column.slice(cut)], total, expected.extend)
+        assert (bytes(found), again.index_meta) == (bytes(expected), whole.index_meta), f"seed {seed}: {case.index}"
