@@ -289,3 +289,8 @@ class TestOptions:
         assert (new.primary_keys, new.partition_keys) == (("id", "p"), ("p",))
         assert "primary-key" not in new.options
         assert not new.field("id").type.nullable
+
+    @pytest.mark.parametrize("key", ["primary-key", "partition"])
+    def test_keys_that_are_there_are_not_changed_by_options(self, key: str) -> None:
+        with pytest.raises(UsageError, match=f"option {key}: the table has these keys already"):
+            after(c.set_option(key, "a"), has_snapshots=False)
