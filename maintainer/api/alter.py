@@ -20,6 +20,7 @@ import structlog
 from maintainer.api.create import validate
 from maintainer.errors import CommitConflict, MissingFile, Unsupported, UsageError
 from maintainer.index import groups, validation
+from maintainer.index.definition import definitions
 from maintainer.index.definition_changes import ADDED, MOVED, DefinitionEffect, definition_changes, effect
 from maintainer.index.usable import why_unusable
 from maintainer.model.report import Report
@@ -122,6 +123,10 @@ def _notes(old: TableSchema, new: TableSchema, changes: Sequence[SchemaChange], 
             yield f"column {'.'.join(change.path)}: rows that have NULL there were not looked for"
     if state is None:
         return
+    former = {one.column: one.family for one in definitions(old)}
+    for one in definitions(new):
+        if former.get(one.column) is one.family and (why := why_unusable(one, [old])) is not None:
+            yield f"column {one.column}: queries do not use its index from now on, as {why}"
     if old.options.get("bucket") != new.options.get("bucket"):
         yield "partitions that hold data take no rows until an engine has written them anew (INSERT OVERWRITE); new ones get the new number"
     if _vectors(old) != _vectors(new):

@@ -257,6 +257,18 @@ class TestIndexes:
         assert table.scan(where="n = 5").to_arrow().num_rows == table.scan(where="n = 5", use_index=False).to_arrow().num_rows > 0
         assert table.coverage().ratio("n") == 0.0
 
+    def test_what_a_change_inside_of_an_indexed_column_means_is_told(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path, {"pk-multivalue.index.columns": "tags"}, more=[("tags", "ARRAY<INT>")])
+        assert table.alter(c.alter_type("tags.element", "BIGINT")).notes == ()
+        append(table, 0, 10, tags=[1, 2])
+        table.maintain()
+        assert table.alter(c.add_column("w", "INT")).notes == ()
+        (note,) = table.alter(c.alter_type("tags.element", "STRING")).notes
+        assert note.startswith(
+            "column tags: queries do not use its index from now on, as the type of the column was changed (BIGINT to STRING)"
+        )
+        assert "compact TABLE --full --option compaction.force-rewrite-all-files=true" in note
+
     def test_an_indexed_column_is_renamed_in_three_steps(self, tmp_path: Path) -> None:
         table = make_busy_table(tmp_path)
         table.alter(unset=[BTREE])

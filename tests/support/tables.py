@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,14 @@ OPTIONS = {
 }
 
 
-def make_table(directory: Path, options: Mapping[str, str | None] | None = None, partitioned: bool = False) -> maintainer.Table:
-    """`p STRING` (if partitioned), `id BIGINT`, `v STRING`, `n INT`; two buckets, a BTree on n, a Bitmap on v. An option None is left out."""
+def make_table(
+    directory: Path, options: Mapping[str, str | None] | None = None, partitioned: bool = False, more: Sequence[tuple[str, str]] = ()
+) -> maintainer.Table:
+    """`p STRING` (if partitioned), `id BIGINT`, `v STRING`, `n INT` and `more`; two buckets, a BTree on n, a Bitmap on v. An option None is
+    left out."""
     partition = ["p"] if partitioned else []
     merged = {key: value for key, value in {**OPTIONS, **(options or {})}.items() if value is not None}
-    fields = [("p", "STRING")] * partitioned + [("id", "BIGINT"), ("v", "STRING"), ("n", "INT")]
+    fields = [("p", "STRING")] * partitioned + [("id", "BIGINT"), ("v", "STRING"), ("n", "INT"), *more]
     definition = {
         "fields": [{"name": name, "type": text} for name, text in fields],
         "primaryKeys": [*partition, "id"],
