@@ -100,7 +100,7 @@ class Table:
 
         return {definition.column: definition for definition in definitions(self.schema)}
 
-    def alter(self, *changes: SchemaChange, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> Alteration:  # noqa: A002
+    def alter(self, *changes: SchemaChange, set: Mapping[str, str] | None = None, unset: str | Sequence[str] = ()) -> Alteration:  # noqa: A002
         """Change the schema: options by `set` and `unset`, columns by `maintainer.changes`. All changes together are one schema, or none.
 
         What a changed index definition means for the table's groups is in the answer; the next pass does it.
@@ -108,7 +108,7 @@ class Table:
         from maintainer.api.alter import alter
         from maintainer.api.changes import set_option, unset_option
 
-        asked: list[SchemaChange] = [unset_option(key) for key in unset]
+        asked: list[SchemaChange] = [unset_option(key) for key in ([unset] if isinstance(unset, str) else unset)]
         asked += [set_option(key, value) for key, value in (set or {}).items()]
         return alter(self.store, [*asked, *changes])
 

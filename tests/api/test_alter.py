@@ -257,6 +257,10 @@ class TestIndexes:
         assert table.scan(where="n = 5").to_arrow().num_rows == table.scan(where="n = 5", use_index=False).to_arrow().num_rows > 0
         assert table.coverage().ratio("n") == 0.0
 
+    def test_one_option_that_is_unset_needs_no_list(self, tmp_path: Path) -> None:
+        table = make_table(tmp_path)
+        assert table.alter(unset=BTREE).indexes[0].change == "removed"
+
     def test_what_a_change_inside_of_an_indexed_column_means_is_told(self, tmp_path: Path) -> None:
         table = make_table(tmp_path, {"pk-multivalue.index.columns": "tags"}, more=[("tags", "ARRAY<INT>")])
         assert table.alter(c.alter_type("tags.element", "BIGINT")).notes == ()
