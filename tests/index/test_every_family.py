@@ -37,7 +37,7 @@ from tests.support.plain_values import (
 from tests.support.sorted_index import Built, definition, reading
 
 FAMILIES = ["btree", "bitmap", "multivalue", "fm"]
-ROUNDS = share("every type and predicate of every family", short=60, long=20_000)
+ROUNDS = share("every type and predicate of every family", short=40, long=20_000)
 CHAINS = share("chains of rebuilds of every family", short=8, long=1500)
 GENERATIONS = 10
 FM_ANSWERS = {Op.IS_NULL, Op.IS_NOT_NULL, Op.EQ, Op.IN, *TEXT_OPS}

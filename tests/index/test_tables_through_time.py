@@ -35,7 +35,7 @@ from tests.support.campaign import share
 from tests.support.plain_values import KINDS, Kind, Question, array_matches, array_of, array_questions, matches, questions
 from tests.support.sorted_index import reading
 
-HISTORIES = share("tables through time", short=2, long=300)
+HISTORIES = share("tables through time", short=1, long=300)
 DAMAGES = share("tables with damaged payloads", short=1, long=300)
 ROUNDS = 8
 FILE_ROWS = 30
