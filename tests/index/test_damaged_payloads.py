@@ -16,8 +16,11 @@ from maintainer.format.bitmap_file import BitmapFile
 from maintainer.format.btree_file import BTreeFile
 from maintainer.format.stored_block import PayloadBytes
 from maintainer.model.predicate import Leaf, Op
+from tests.support.campaign import share
 from tests.support.sorted_index import ask, build, content, definition, open_payload, reading, reference_bitmap, reference_btree
 from tests.support.strategies import mutated
+
+EACH = share("changed bytes of bitmap payloads, each n-th", short=5, long=1)
 
 COLUMNS: dict[str, list[Any]] = {
     "INT": [None if i % 9 == 4 else i * 37 % 50 - 20 for i in range(120)],
@@ -86,10 +89,10 @@ def test_every_byte_of_a_btree_is_protected(key: tuple[str, str, str]) -> None:
 
 
 @pytest.mark.parametrize("key", [key for key in PAYLOADS if key[0] == "bitmap"], ids="-".join)
-def test_verify_notices_every_changed_byte_of_a_bitmap(key: tuple[str, str, str]) -> None:
+def test_verify_notices_changed_bytes_of_a_bitmap(key: tuple[str, str, str]) -> None:
     index, built = PAYLOADS[key]
     whole = content(built)
-    for at in range(len(whole)):
+    for at in range(0, len(whole), EACH):
         changed = whole[:at] + bytes((whole[at] ^ 0x01,)) + whole[at + 1 :]
         try:
             reader = open_payload(changed, index, built.index_meta, built.row_count)
