@@ -373,9 +373,7 @@ class TestFailures:
         assert table.maintain().outcome == "committed"
         table.check()
 
-    def test_a_group_that_cannot_be_built_is_tried_again_when_it_is_asked_for(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_group_that_cannot_be_built_is_tried_again_when_it_is_asked_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         table = SmallTable(tmp_path)
         table.write({1: 1})
         table.write(delete=[9])
