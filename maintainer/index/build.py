@@ -124,7 +124,7 @@ class _SortedInput:
             if len(ids) != len(values) or not (np.issubdtype(ids.dtype, np.integer) or not len(ids)):
                 raise self._error(f"{len(values)} values came with {len(ids)} rows, which must be integers")
             for start in range(0, len(values), _PIECE):
-                piece = ids[start : start + _PIECE].astype(np.int64, copy=False)
+                piece = ids[start : start + _PIECE].astype(np.int64)  # a copy: it is held beyond the batch, the caller may use its array again
                 if not 0 <= int(piece.min()) <= int(piece.max()) < self._total:
                     raise self._error(f"a row is not between 0 and {self._total - 1}")
                 yield _of_type(values.slice(start, _PIECE), self._definition, self._type), piece

@@ -156,8 +156,6 @@ def plain(values: pa.Array, data_type: DataType) -> pa.Array:
         values = values.dictionary_decode()
     if data_type.root in CHARACTERS and values.type != pa.large_string():
         if values.offset:
-            values = pa.concat_arrays([values])  # Arrow casts what a slice has before it, too
-        if values.offset:
             values = pa.concat_arrays([values])  # else the cast makes offsets of all that lies before, too
         values = values.cast(pa.large_string())  # a group may hold more than 2 GiB of text
     return values
