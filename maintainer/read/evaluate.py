@@ -116,8 +116,12 @@ class BucketIndexes:
             return None
         ordinals = None if leaf.negated else self._ordinals(leaves, definition, group, payload)
         if ordinals is None:
+            reader = self._readers.get(payload.file_name)
             for each in leaves:
-                why[f"{leaf.field}: the {definition.family} index does not answer {'not ' if leaf.negated else ''}{each.op}"] = None
+                reason = "cannot be read" if reader is None else reader.why_not(reduced(each))
+                if each.negated:  # nothing was asked
+                    reason = f"does not answer not {each.op}"
+                why[f"{leaf.field}: the {definition.family} index {reason}"] = None
             return None
         used[leaf.field, payload.file_name] = None
         window = BitMap64()

@@ -114,6 +114,13 @@ def test_raw_files_say_why(table: BuiltTable, sql: str, reason: str) -> None:
     assert (first.decision, first.reason) == (RAW, reason)
 
 
+def test_a_payload_that_is_too_large_for_ranges_says_so(table: BuiltTable) -> None:
+    key = "btree-index.fallback-scan-max-size"
+    small = BuiltTable.opened(table, {key: "1 b"})
+    assert Scan(small, "a > 1").explain().files[0].reason == f"a: the btree index is larger than {key} says for >"
+    assert "larger" not in Scan(small, "a = 1").explain().files[0].reason
+
+
 @pytest.mark.parametrize(("text", "reason"), [("{bad", "must be a JSON object"), ('{"x": null}', "value for key x must not be null")])
 def test_options_of_an_index_that_make_no_sense_keep_nobody_from_reading(text: str, reason: str, table: BuiltTable) -> None:
     odd = BuiltTable.opened(table, {"fields.a.pk-btree.index.options": text})

@@ -51,6 +51,9 @@ class FamilyReader(Protocol):
     def evaluate(self, leaf: Leaf) -> BitMap64 | None:
         """The ordinals of all rows that satisfy the leaf, and perhaps some more; None when this payload cannot answer."""
 
+    def why_not(self, leaf: Leaf) -> str:
+        """Why there is no answer to a condition that was asked, as words after "the index"."""
+
     def batches(self) -> Iterator[tuple[Sequence[bytes], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Everything the payload holds: some keys, the ordinals of all of them one behind the other, and how many each has."""
 

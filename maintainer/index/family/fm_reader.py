@@ -125,6 +125,10 @@ class FMReader:
         """See `FamilyReader.evaluate`."""
         return self.evaluate_all((leaf,))
 
+    def why_not(self, leaf: Leaf) -> str:
+        """See `FamilyReader.why_not`."""
+        return f"does not answer {leaf.op}" if _question(leaf) is None else f"has it more often than {LOCATE_COST_RATIO} allows"
+
     def evaluate_all(self, leaves: Iterable[Leaf]) -> BitMap64 | None:
         """The ordinals of all rows that satisfy all leaves, and perhaps some more; None when this payload cannot answer any of them."""
         questions = [question for leaf in leaves if (question := _question(leaf)) is not None]

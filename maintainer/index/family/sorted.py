@@ -37,6 +37,7 @@ from maintainer.model.types import CHARACTERS, FLOATS, DataType
 
 DEFAULT_FALLBACK_SCAN = 256 << 20
 _TEXT = frozenset({Op.STARTS_WITH, Op.ENDS_WITH, Op.CONTAINS, Op.LIKE})
+_SCANNED = (_TEXT - {Op.STARTS_WITH}) | {Op.LT, Op.LE, Op.GT, Op.GE, Op.BETWEEN, Op.NOT_BETWEEN}
 
 
 class KeyedReader:
@@ -50,6 +51,10 @@ class KeyedReader:
     @cached_property
     def _meta(self) -> IndexMeta | None:
         return None if self._meta_bytes is None else index_meta.decode(self._meta_bytes)
+
+    def why_not(self, leaf: Leaf) -> str:
+        """See `FamilyReader.why_not`."""
+        return f"does not answer {leaf.op}"
 
     def _checked(self, ordinals: BitMap64) -> BitMap64:
         if ordinals and ordinals.max() >= self._total:
@@ -93,6 +98,12 @@ class SortedReader(KeyedReader, ABC):
     @abstractmethod
     def verify(self) -> list[str]:
         """See `FamilyReader.verify`."""
+
+    def why_not(self, leaf: Leaf) -> str:
+        """See `FamilyReader.why_not`."""
+        if leaf.op in _SCANNED and None not in leaf.literals and not self._may_scan:
+            return f"is larger than {self._limit} says for {leaf.op}"
+        return super().why_not(leaf)
 
     def evaluate(self, leaf: Leaf) -> BitMap64 | None:
         """See `FamilyReader.evaluate`."""
@@ -215,8 +226,11 @@ class SortedReader(KeyedReader, ABC):
 
     @property
     def _may_scan(self) -> bool:
-        key = f"{self._definition.family}-index.fallback-scan-max-size"
-        return 0 < self._size <= memory_size(self._definition.options, key, DEFAULT_FALLBACK_SCAN)
+        return 0 < self._size <= memory_size(self._definition.options, self._limit, DEFAULT_FALLBACK_SCAN)
+
+    @property
+    def _limit(self) -> str:
+        return f"{self._definition.family}-index.fallback-scan-max-size"
 
     def _key(self, value: Any) -> bytes:
         try:
