@@ -63,7 +63,7 @@ class TableState:
         if not live:
             return ()
         first = min(live)
-        return tuple(store.schema(number) for number in sorted(live.union(number for number in store.schema_ids() if number > first)))
+        return tuple(store.schema(number) for number in sorted(live.union(number for number in store.known_schema_ids() if number > first)))
 
 
 def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | None = None, schema: TableSchema | None = None) -> TableState:

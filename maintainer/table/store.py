@@ -51,6 +51,7 @@ class TableStore:
         self._paths = Layout(branch=branch)  # metadata paths, known before any schema is
         self._schemas: dict[int, TableSchema] = {}
         self._newest: Entry | None = None
+        self._listed: tuple[int, ...] = ()
         self._layout: Layout | None = None
         self._lock = threading.Lock()
 
@@ -86,6 +87,10 @@ class TableStore:
         """Ids of all schema files, ascending."""
         return self._ids(self._paths.schema_directory, _SCHEMA)
 
+    def known_schema_ids(self) -> tuple[int, ...]:
+        """The same, as of when the newest schema was last looked for; without a request if it was."""
+        return self._listed or self.schema_ids()
+
     def schema(self, schema_id: int) -> TableSchema:
         """A schema as its file has it; schema files never change, unless the table is dropped and another one made in its place."""
         known = self._schemas.get(schema_id)
@@ -109,6 +114,7 @@ class TableStore:
             raise NotATable(f"{self.name}: not a Paimon table: there is no {self._paths.schema_directory}/schema-<id>")
         newest = max(entries)
         with self._lock:
+            self._listed = tuple(sorted(entries))
             if self._newest != entries[newest]:
                 self._newest, self._schemas, self._layout = entries[newest], {}, None
         schema = self._with_options(self.schema(newest))

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from maintainer.errors import CorruptFile, MissingFile, SpillError, StorageError, UsageError
+from maintainer.errors import CorruptFile, MaintainerError, MissingFile, SpillError, StorageError, UsageError
 from maintainer.format import source_meta
 from maintainer.format.source_meta import SourceMeta
 from maintainer.index import family, groups
@@ -164,7 +164,7 @@ class TestFailedBuilds:
         assert (found.added, written) == ((), [])
         (failure,) = found.failures
         assert (failure.column, failure.level, failure.about_values) == ("v", 5, about_values)
-        assert failure.reason == f"{type(error).__name__}: {error}"
+        assert failure.reason == (str(error) if isinstance(error, MaintainerError) else f"{type(error).__name__}: {error}")
         assert failure.sources == groups.fingerprint([("now", 10)])
         assert found.removed == (() if survives and not about_values else (old,))
 
