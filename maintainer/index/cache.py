@@ -10,9 +10,7 @@ time. The size is the option `read.index-cache-size` (128 mb); 0 keeps nothing.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable
-from weakref import WeakKeyDictionary
 
 from maintainer.errors import CorruptTable
 from maintainer.format.kept import Cache
@@ -23,14 +21,10 @@ from maintainer.model.bucket import BucketState
 from maintainer.model.files import IndexFileMeta
 from maintainer.table.store import TableStore
 
-_CACHES: WeakKeyDictionary[TableStore, Cache] = WeakKeyDictionary()
-_LOCK = threading.Lock()
-
 
 def cache_of(store: TableStore, limit: int) -> Cache:
     """What an opened table keeps of its payloads as long as it is open: at most `limit` bytes, by the first call."""
-    with _LOCK:
-        return _CACHES.setdefault(store, Cache(limit))
+    return store.cache("index", limit)
 
 
 def open_payload(

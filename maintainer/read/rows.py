@@ -18,9 +18,9 @@ from pyroaring import BitMap64
 
 from maintainer.data.reader import DataFile, open_data_file
 from maintainer.data.values import to_arrow_array
+from maintainer.model.files import BucketKey, DataFileMeta
 from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import TableSchema
-from maintainer.read.plan import FilePlan
 from maintainer.read.prune import Bounds, Test, compiled
 from maintainer.read.residual import mask
 from maintainer.table.store import TableStore
@@ -41,21 +41,19 @@ class RowReader:
     columns: tuple[str, ...]
     predicate: Predicate | None = None
 
-    def read(self, plan: FilePlan, deleted: BitMap64 | None = None) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of a file in file order; `deleted` is its deletion vector."""
-        deleted = deleted or BitMap64()
-        selected = plan.positions
-        if selected is not None:
-            selected = selected - deleted
-            if not selected:
+    def read(self, key: BucketKey, file: DataFileMeta, positions: BitMap64 | None, deleted: BitMap64) -> Iterator[pa.RecordBatch]:
+        """The wanted rows of a file of a bucket in file order: at `positions` (None: all of them), less the `deleted` ones."""
+        if positions is not None:
+            positions = positions - deleted
+            if not positions:
                 return
-        path = self.store.layout.data_file_path(plan.bucket.partition, plan.bucket.bucket, plan.file)
-        with open_data_file(self.store.storage, path, plan.file, self.store.schema(plan.file.schema_id), self.schema) as data:
-            yield from _FileRows(self, plan, data, selected, deleted).batches()
+        path = self.store.layout.data_file_path(*key, file)
+        with open_data_file(self.store.storage, path, file, self.store.schema(file.schema_id), self.schema) as data:
+            yield from _FileRows(self, key.partition, data, positions, deleted).batches()
 
 
 class _FileRows:
-    def __init__(self, reader: RowReader, plan: FilePlan, data: DataFile, selected: BitMap64 | None, deleted: BitMap64) -> None:
+    def __init__(self, reader: RowReader, partition: bytes, data: DataFile, selected: BitMap64 | None, deleted: BitMap64) -> None:
         self._schema = reader.schema
         self._columns = reader.columns
         self._predicate = reader.predicate
@@ -63,7 +61,7 @@ class _FileRows:
         self._selected = selected
         self._deleted = deleted
         names = self._schema.partition_keys
-        values = reader.store.layout.partition_values(plan.bucket.partition) if names else ()
+        values = reader.store.layout.partition_values(partition) if names else ()
         self._constants = {
             name: to_arrow_array([value], self._schema.field(name).type)[0] for name, value in zip(names, values, strict=True)
         }  # fmt: skip

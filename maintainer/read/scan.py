@@ -220,7 +220,7 @@ class Scan:
                 together = [file.file for file in files if file.decision == MERGED]
                 for file in files:
                     if file.decision != MERGED:
-                        yield from reader.read(file, deleted.get(file.file.file_name))
+                        yield from reader.read(file.bucket.key, file.file, file.positions, deleted.get(file.file.file_name) or BitMap64())
                 if merging is not None and together:
                     yield from merging.read(files[0].bucket, together, deleted)
 

@@ -18,6 +18,7 @@ import structlog
 from maintainer.errors import CorruptFile, CorruptTable, MaintainerError, MissingFile, NotATable, StorageError, Unsupported, UsageError
 from maintainer.format import schema_json, snapshot_json
 from maintainer.format.json_document import Document
+from maintainer.format.kept import Cache
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.layout import Layout, check_file_name
@@ -53,6 +54,7 @@ class TableStore:
         self._newest: Entry | None = None
         self._listed: tuple[int, ...] = ()
         self._layout: Layout | None = None
+        self._caches: dict[str, Cache] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -74,6 +76,11 @@ class TableStore:
     @cached_property
     def manifests(self) -> Manifests:
         return Manifests(self.storage, self._paths, lambda partition: self.layout.partition_values(partition))
+
+    def cache(self, name: str, limit: int) -> Cache:
+        """What the table keeps of files that never change, as long as it is open: at most `limit` bytes, by the first call of a name."""
+        with self._lock:
+            return self._caches.setdefault(name, Cache(limit))
 
     def on_every_branch(self) -> tuple[TableStore, ...]:
         """The table as it is opened here, and then on main and all branches, which share its data, index and manifest files."""
