@@ -34,6 +34,7 @@ Block = tuple[int, bytes]
 
 class AvroDataFile(DataFile):
     names: Sequence[str] = ()
+    is_columnar = False
 
     def _open(self) -> None:
         self._size: int = self._source.size()

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
+from pyroaring import BitMap64
 
 from maintainer.data import evolution, physical
 from maintainer.data.arrow_types import arrow_field
@@ -60,6 +61,8 @@ class DataFile(ABC):
     """An open data file. Use it in a `with` block, or close it."""
 
     row_groups: tuple[RowGroup, ...] = ()
+    is_columnar = True
+    """Whether some columns can be read without the others."""
 
     def __init__(self, storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema) -> None:
         self.path = storage.display(path)
@@ -92,6 +95,10 @@ class DataFile(ABC):
     @abstractmethod
     def names(self) -> Sequence[str]:
         """The columns of the file, as it says itself."""
+
+    def _narrowed(self, positions: BitMap64) -> tuple[RowGroup, ...]:
+        """Smaller row groups around these positions, where the format has them."""
+        return self.row_groups
 
     @abstractmethod
     def group_bytes(self, group: int) -> int:
@@ -128,6 +135,11 @@ class DataFile(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def narrow(self, positions: BitMap64) -> None:
+        """Nothing but rows of row groups that hold one of these positions will be read: row groups may become smaller around them."""
+        with self._errors():
+            self.row_groups = self._narrowed(positions)
 
     def group_bounds(self, column: str) -> list[tuple[Any, Any] | None]:
         """Per row group, internal values between which all values of a column are that are not NULL; None where nothing is known.

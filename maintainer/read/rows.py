@@ -49,6 +49,8 @@ class RowReader:
                 return
         path = self.store.layout.data_file_path(*key, file)
         with open_data_file(self.store.storage, path, file, self.store.schema(file.schema_id), self.schema) as data:
+            if positions is not None:
+                data.narrow(positions)
             yield from _FileRows(self, key.partition, data, positions, deleted).batches()
 
 
@@ -73,7 +75,7 @@ class _FileRows:
         groups = self._groups()
         if not groups:
             return
-        if not self._tested or not self._others:
+        if not (self._tested and self._others and self._data.is_columnar):
             yield from self._stream(groups)
             return
         for group in groups:
