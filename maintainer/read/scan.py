@@ -35,7 +35,7 @@ from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
 from maintainer.read.plan import MERGED, FilePlan, ScanPlan, plan_files
 from maintainer.read.rows import RowReader
 from maintainer.read.sql import parse_predicate
-from maintainer.table.state import SnapshotExpired, is_leaving, load_state
+from maintainer.table.state import SnapshotExpired, is_leaving, state_of
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_live_files, check_readable, naming
 
@@ -110,7 +110,7 @@ class Scan:
         if snapshot is None:
             return ScanPlan(None, schema, predicate, ())
         with self._expiring(snapshot):
-            state = load_state(self.store, snapshot, schema=schema)
+            state = state_of(self.store, snapshot, schema)
             return ScanPlan(snapshot, schema, predicate, plan_files(self.store, state, predicate, self.use_index))
 
     def explain(self) -> Explanation:

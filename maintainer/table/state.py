@@ -6,14 +6,20 @@ buckets that they touch; the result is the same.
 That is so only if the snapshot was built on these deltas. A writer that checks whether a snapshot exists and then renames its own over it (Java
 and pypaimon on local disks) may replace one that others have built on already; and what is committed on top of a wrong state cannot be read
 any more. So the deltas must stand in the snapshot's base list; they do not when manifests were merged, once in some 30 snapshots.
+
+An opened table keeps the states that its scans read (`state_of`): that of the latest snapshot, from which the following one is reached, and
+that of the last other snapshot, so that time travel does not cost what is known of the latest one. A bucket in which nothing changed is the
+same object in both, and what readers make of a state is kept with it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 from maintainer.errors import CorruptTable, MaintainerError, MissingFile
 from maintainer.format import source_meta
@@ -43,12 +49,14 @@ class TableState:
     snapshot: Snapshot
     schema: TableSchema
     buckets: Mapping[BucketKey, BucketState]
+    kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What readers made of the state and may need again, under keys of their own; it lives as long as the state does. For all threads."""
 
     def bucket(self, key: BucketKey) -> BucketState:
         """The bucket's state; a bucket that holds nothing is empty."""
         return self.buckets.get(key) or BucketState(key.partition, key.bucket, 0, ())
 
-    @property
+    @cached_property
     def schema_ids(self) -> frozenset[int]:
         """Ids of the schemas that live data files were written with."""
         return frozenset(file.schema_id for bucket in self.buckets.values() for file in bucket.files)
@@ -69,6 +77,8 @@ class TableState:
 def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | None = None, schema: TableSchema | None = None) -> TableState:
     """The state of a snapshot. `schema` is the table's latest schema unless given (for time travel: `store.schema_of(snapshot)`)."""
     schema = schema or store.latest_schema()
+    if previous is not None and previous.snapshot == snapshot and previous.schema == schema:
+        return previous
     try:
         files = _changed_files(store, snapshot, previous) if previous is not None else None
         if files is None or previous is None:
@@ -86,7 +96,23 @@ def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | Non
     for key, (deletion_file, payloads, others) in indexes.items():
         bucket = buckets.get(key) or BucketState(key.partition, key.bucket, default_buckets, ())
         buckets[key] = replace(bucket, deletion_file=deletion_file, payloads=payloads, other_index_files=others)
+    if previous is not None:
+        for key, before in previous.buckets.items():
+            if buckets.get(key) == before:
+                buckets[key] = before
     return TableState(snapshot, schema, buckets)
+
+
+def state_of(store: TableStore, snapshot: Snapshot, schema: TableSchema) -> TableState:
+    """The state of a snapshot for reading: the one that the opened table keeps, or one that is made of it and kept in its place."""
+    kept = store.states
+    for state in kept:
+        if state.snapshot == snapshot and state.schema == schema:
+            return state
+    before = [state for state in kept if state.snapshot.id <= snapshot.id]
+    state = load_state(store, snapshot, max(before, key=lambda state: state.snapshot.id, default=None), schema)
+    store.keep(state)
+    return state
 
 
 def load_latest(store: TableStore, previous: TableState | None = None, schema: TableSchema | None = None) -> TableState | None:

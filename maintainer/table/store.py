@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -25,6 +25,9 @@ from maintainer.storage.layout import Layout, check_file_name
 from maintainer.storage.storage import Entry, OutcomeUnknown, Storage, join_uri
 from maintainer.table.manifests import Manifests
 from maintainer.table.options import TableOptions
+
+if TYPE_CHECKING:
+    from maintainer.table.state import TableState
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +58,9 @@ class TableStore:
         self._listed: tuple[int, ...] = ()
         self._layout: Layout | None = None
         self._caches: dict[str, Cache] = {}
+        self._latest: Snapshot | None = None
+        self._latest_state: TableState | None = None
+        self._other_state: TableState | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -81,6 +87,19 @@ class TableStore:
         """What the table keeps of files that never change, as long as it is open: at most `limit` bytes, by the first call of a name."""
         with self._lock:
             return self._caches.setdefault(name, Cache(limit))
+
+    @property
+    def states(self) -> tuple[TableState, ...]:
+        """The states that are kept: of the latest snapshot that was found, or one before it, and of the last other one that was read."""
+        return tuple(state for state in (self._latest_state, self._other_state) if state is not None)
+
+    def keep(self, state: TableState) -> None:
+        """Keep a state in the place of the one before it of its kind."""
+        with self._lock:
+            if self._latest is None or state.snapshot == self._latest:
+                self._latest_state = state
+            else:
+                self._other_state = state
 
     def on_every_branch(self) -> tuple[TableStore, ...]:
         """The table as it is opened here, and then on main and all branches, which share its data, index and manifest files."""
@@ -203,6 +222,10 @@ class TableStore:
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, or None for a table without any."""
+        self._latest = latest = self._find_latest()
+        return latest
+
+    def _find_latest(self) -> Snapshot | None:
         found = self._from_hint()
         if found is not None:
             return found

@@ -17,7 +17,7 @@ from maintainer.model.files import EMPTY_ROW, BucketKey, FileKind, GlobalIndexMe
 from maintainer.model.snapshot import Snapshot
 from maintainer.table import manifests
 from maintainer.table.manifests import merge_into
-from maintainer.table.state import TRIES, SnapshotExpired, TableState, is_leaving, load_latest, load_state
+from maintainer.table.state import TRIES, SnapshotExpired, TableState, is_leaving, load_latest, load_state, state_of
 from maintainer.table.store import TableStore
 from tests.support.builders import deletion_file, entry, file_meta, index_entry, payload, row
 from tests.support.metadata_tables import append, bucket, commit, empty_table, group, latest, names, result, state
@@ -336,6 +336,74 @@ def test_the_latest_state_where_each_snapshot_expires_while_it_is_read(store: Ta
     else:
         with pytest.raises(SnapshotExpired, match="faster than the latest one can be read"):
             load_latest(store)
+
+
+class TestKept:
+    """What an opened table keeps of the states that its scans read."""
+
+    @staticmethod
+    def read(opened: TableStore, snapshot_id: int | None = None) -> TableState:
+        """As a scan does: the latest snapshot by the latest schema, others by their own."""
+        newest = opened.latest_schema()
+        snapshot = latest(opened) if snapshot_id is None else opened.snapshot(snapshot_id)
+        return state_of(opened, snapshot, newest if snapshot_id is None else opened.schema_of(snapshot))
+
+    def test_an_unchanged_snapshot_has_the_state_it_had(self, store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        opened = TableStore(store.storage)
+        known = self.read(opened)
+        known.kept["columns"] = "made of it"
+        counting = Counting(store, monkeypatch)
+        assert self.read(opened) is known and counting.take() == [] and known.kept == {"columns": "made of it"}
+        assert known == state(store), "what is kept with a state is no part of it"
+
+    def test_time_travel_does_not_cost_what_is_known_of_the_latest_snapshot(self, store: TableStore) -> None:
+        opened = TableStore(store.storage)
+        known = self.read(opened)
+        first, second = self.read(opened, 1), self.read(opened, 2)
+        assert names(first.files()) == names([FIRST]) and names(second.files()) == names([FIRST, SECOND])
+        assert self.read(opened, 2) is second and self.read(opened) is known
+        assert self.read(opened, 1) is not first, "of other snapshots only the last one is kept"
+
+    def test_a_following_snapshot_takes_its_place_and_shares_the_buckets_that_are_the_same(self, store: TableStore) -> None:
+        opened = TableStore(store.storage)
+        known, travelled = self.read(opened), self.read(opened, 1)
+        append(store, file_meta("third.parquet"), number=1)
+        following = self.read(opened)
+        assert following == state(store) and following.kept == {}
+        zero, one = BucketKey(EMPTY_ROW, 0), BucketKey(EMPTY_ROW, 1)
+        assert known.bucket(zero).deletion_file is not None and following.bucket(zero) is known.bucket(zero)
+        assert following.bucket(one) is not known.bucket(one)
+        assert set(map(id, opened.states)) == {id(following), id(travelled)}
+
+    def test_a_changed_schema_is_that_of_the_state(self, store: TableStore) -> None:
+        opened = TableStore(store.storage)
+        known = self.read(opened)
+        schema = replace(store.latest_schema(), id=1, options={**store.latest_schema().options, "write-only": "true"})
+        assert store.publish_schema(schema)
+        following = self.read(opened)
+        assert following.schema == schema and dict(following.buckets) == dict(known.buckets) and self.read(opened) is following
+
+    def test_a_rollback_is_not_hidden(self, store: TableStore) -> None:
+        opened = TableStore(store.storage)
+        self.read(opened)
+        store.storage.delete("snapshot/snapshot-3")
+        store.storage.replace("snapshot/LATEST", b"2")
+        assert names(self.read(opened).files()) == names([FIRST, SECOND])
+        append(store, file_meta("other.parquet"))
+        assert names(self.read(opened).files()) == names([FIRST, SECOND, file_meta("other.parquet")])
+
+    def test_a_table_that_was_made_again_is_another_one(self, store: TableStore) -> None:
+        opened = TableStore(store.storage)
+        self.read(opened)
+        again = empty_table(Path(store.uri).parent / "again")
+        for number in range(3):
+            append(again, file_meta(f"again-{number}.parquet"))
+        for directory in ("snapshot", "manifest", "schema"):
+            for name in [each.name for each in store.storage.list(directory)]:
+                store.storage.delete(f"{directory}/{name}")
+            for each in again.storage.list(directory):
+                store.storage.replace(f"{directory}/{each.name}", again.storage.read(f"{directory}/{each.name}"))
+        assert names(self.read(opened).files()) == names(state(again).files())
 
 
 class TestLeaving:
