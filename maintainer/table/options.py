@@ -444,6 +444,11 @@ class TableOptions(Mapping[str, str]):
         return self.size("read.index-cache-size", 128 << 20)
 
     @cached_property
+    def file_cache_size(self) -> int:
+        """Bytes of footers and deletion vectors that are kept in memory between queries; 0 keeps nothing."""
+        return self.size("read.file-cache-size", 64 << 20)
+
+    @cached_property
     def rewrite_append(self) -> bool:
         """Whether APPEND files are rewritten so that indexes may cover them (decision 5)."""
         return self.boolean("maintain.rewrite-append", True)

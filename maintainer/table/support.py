@@ -77,8 +77,8 @@ ACTED_ON: Mapping[str, str] = {
         "snapshot.expire.clean-empty-directories changelog.num-retained.* changelog.time-retained consumer.expiration-time"
     ),
     "our own": (
-        "publish.single-writer publish.verify-delay read.group-acceptance read.index-cache-size read.time-zone maintain.rewrite-append "
-        "maintain.rewrite-append-budget maintain.commit-interval maintain.ignored-options maintain.bitmap-peer-blocks maintain.expire "
+        "publish.single-writer publish.verify-delay read.group-acceptance read.index-cache-size read.file-cache-size read.time-zone "
+        "maintain.rewrite-append maintain.rewrite-append-budget maintain.commit-interval maintain.ignored-options maintain.bitmap-peer-blocks maintain.expire "
         "maintain.index-mode maintain.incremental-index"
     ),
 }

@@ -75,6 +75,7 @@ def test_the_number_of_levels_follows_the_trigger() -> None:
         ("commit.timeout", "soon", "commit_timeout", "not a duration"),
         ("compaction.small-file-ratio", "nan", "small_file_ratio", "not a finite number"),
         ("read.index-cache-size", "large", "index_cache_size", "not a size"),
+        ("read.file-cache-size", "large", "file_cache_size", "not a size"),
         ("read.group-acceptance", "lax", "relaxed_group_acceptance", "strict or relaxed"),
         ("file.compression.per.level", "lz4", "file_compression_per_level", "like '0:lz4"),
         ("file.compression.per.level", "a:lz4", "file_compression_per_level", "not a whole number"),

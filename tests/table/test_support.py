@@ -278,6 +278,7 @@ ORDINARY = {
     "publish.single-writer": "true",
     "read.group-acceptance": "relaxed",
     "read.index-cache-size": "0",
+    "read.file-cache-size": "0",
     "maintain.rewrite-append": "false",
 }
 
