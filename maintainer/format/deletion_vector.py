@@ -93,27 +93,34 @@ def check_version(data: bytes) -> None:
 
 def decode_vector(file_bytes: bytes, vector: DeletionRange) -> BitMap64:
     """The vector that the manifest describes by `vector`; the bytes are those of the whole file."""
-    check_version(file_bytes)
-    start = vector.offset + 4
-    if vector.offset < 1 or start + 4 > len(file_bytes):
-        raise CorruptFile(f"the vector of {vector.data_file} lies outside of the file's {len(file_bytes)} bytes", offset=vector.offset)
-    length = int.from_bytes(file_bytes[vector.offset : start], "big", signed=True)
+    return decode_at(file_bytes, vector)
+
+
+def decode_at(part: bytes, vector: DeletionRange, first: int = 0) -> BitMap64:
+    """The same from a part of the file that begins at offset `first`; only with its first byte is the version checked."""
+    if not first:
+        check_version(part)
+    start = vector.offset - first + 4
+    size = first + len(part)
+    if vector.offset < max(1, first) or start + 4 > len(part):
+        raise CorruptFile(f"the vector of {vector.data_file} lies outside of the file's {size} bytes", offset=vector.offset)
+    length = int.from_bytes(part[start - 4 : start], "big", signed=True)
     end = start + length
-    if length < 4 or end + 4 > len(file_bytes):
-        raise CorruptFile(f"the vector of {vector.data_file} has {length} bytes, the file {len(file_bytes)}", offset=vector.offset)
-    data = file_bytes[start:end]
+    if length < 4 or end + 4 > len(part):
+        raise CorruptFile(f"the vector of {vector.data_file} has {length} bytes, the file {size}", offset=vector.offset)
+    data = part[start:end]
     magic, body = data[:4], data[4:]
     if magic == _MAGIC_32:
         framing, body = 0, _ONE_ENTRY + body
     elif magic == _MAGIC_64:
         framing = _FRAMING_64
     else:
-        raise CorruptFile(f"{magic.hex()} is no magic number of a deletion vector ({vector.data_file})", offset=start)
+        raise CorruptFile(f"{magic.hex()} is no magic number of a deletion vector ({vector.data_file})", offset=vector.offset + 4)
     if length + framing != vector.length:
         raise CorruptFile(
             f"the vector of {vector.data_file} has length {length + framing}, the manifest says {vector.length}", offset=vector.offset
         )
-    if zlib.crc32(data) != int.from_bytes(file_bytes[end : end + 4], "big"):
+    if zlib.crc32(data) != int.from_bytes(part[end : end + 4], "big"):
         raise CorruptFile(f"the vector of {vector.data_file} does not match its checksum", offset=vector.offset)
     try:
         bitmap = roaring.decode64(body)

@@ -31,8 +31,7 @@ from maintainer.merge.candidates import Source
 from maintainer.merge.engine import merge_function
 from maintainer.merge.spilling import Spill
 from maintainer.merge.stream import held_bytes, merge_runs, scan
-from maintainer.model.bucket import BucketState
-from maintainer.model.files import DataFileMeta, FileSource
+from maintainer.model.files import BucketKey, DataFileMeta, FileSource
 from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.read.plan import overlapping
@@ -56,12 +55,13 @@ class MergeReader:
     budget: int
     spill: Spill
 
-    def read(self, bucket: BucketState, files: Iterable[DataFileMeta], deletions: Mapping[str, BitMap64]) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of some files of a bucket, section by section in key order."""
-        constants = self._constants(bucket)
-        rules = bucket_rules(self.schema, bucket.files, self.store.schema)
+    def read(self, key: BucketKey, files: Iterable[DataFileMeta], deletions: Mapping[str, BitMap64]) -> Iterator[pa.RecordBatch]:
+        """The wanted rows of whole sections of a bucket, one after the other in key order."""
+        constants = self._constants(key)
         for section in overlapping(self.schema, files):
-            runs = [[self._source(bucket, file, deletions.get(file.file_name)) for file in run] for run in section]
+            # What other files of the bucket are like has no say, as they hold none of these keys.
+            rules = bucket_rules(self.schema, [file for run in section for file in run], self.store.schema)
+            runs = [[self._source(key, file, deletions.get(file.file_name)) for file in run] for run in section]
             for rows in self._merged(runs, rules):
                 rows = self._wanted(rows, constants)
                 if rows.num_rows:
@@ -104,14 +104,14 @@ class MergeReader:
         needed = {*self.schema.trimmed_primary_keys, *function.columns(wanted)}
         return (*(name for name in self.schema.names if name in needed), SEQUENCE_FIELD.name, KIND_FIELD.name)
 
-    def _constants(self, bucket: BucketState) -> dict[str, pa.Scalar]:
+    def _constants(self, key: BucketKey) -> dict[str, pa.Scalar]:
         names = self.schema.partition_keys
-        values = self.store.layout.partition_values(bucket.partition) if names else ()
+        values = self.store.layout.partition_values(key.partition) if names else ()
         return {name: to_arrow_array([value], self.schema.field(name).type)[0] for name, value in zip(names, values, strict=True)}
 
-    def _source(self, bucket: BucketState, file: DataFileMeta, deleted: BitMap64 | None) -> Source:
+    def _source(self, key: BucketKey, file: DataFileMeta, deleted: BitMap64 | None) -> Source:
         held = held_bytes(file, len(self._read), self.store.storage.remote)
-        source = Source(file, _Rows(self, bucket, file, deleted or BitMap64()).batches, held=held)
+        source = Source(file, _Rows(self, key, file, deleted or BitMap64()).batches, held=held)
         if file.level > 0:
             return source
         return replace(source, ordered=scan(source, self.schema.trimmed_primary_keys, self.schema.key_types).ordered)
@@ -131,14 +131,14 @@ class _Rows:
     """The live rows of a file whose keys the condition allows."""
 
     reader: MergeReader
-    bucket: BucketState
+    key: BucketKey
     file: DataFileMeta
     deleted: BitMap64
 
     def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         reader, file = self.reader, self.file
         store, predicate = reader.store, reader._of_keys
-        path = store.layout.data_file_path(self.bucket.partition, self.bucket.bucket, file)
+        path = store.layout.data_file_path(*self.key, file)
         with open_data_file(store.storage, path, file, store.schema(file.schema_id), reader.schema) as data:
             for first, batch in data.batches(columns, batch_rows, self._groups(data)):
                 keep = np.ones(batch.num_rows, dtype=bool)

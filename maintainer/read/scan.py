@@ -12,18 +12,13 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from maintainer.data.arrow_types import value_schema
-from maintainer.data.deletions import read_deletions
 from maintainer.data.values import partition_json
 from maintainer.errors import MissingFile, UsageError
-from maintainer.model.bucket import BucketState
-from maintainer.model.files import DELETION_VECTORS
 from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.report import Entry, Report
 from maintainer.model.schema import TableSchema
@@ -32,8 +27,9 @@ from maintainer.model.types import DataField
 from maintainer.read import travel
 from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
-from maintainer.read.plan import MERGED, FilePlan, ScanPlan, plan_files
-from maintainer.read.rows import RowReader
+from maintainer.read.plan import FilePlan, ScanPlan, plan_files
+from maintainer.read.split_reader import SplitReader
+from maintainer.read.splits import splits_of
 from maintainer.read.sql import parse_predicate
 from maintainer.table.state import SnapshotExpired, is_leaving, state_of
 from maintainer.table.store import TableStore
@@ -41,10 +37,6 @@ from maintainer.table.support import check_live_files, check_readable, naming
 
 if TYPE_CHECKING:
     from maintainer.merge.spilling import Spill
-    from maintainer.read.merging import MergeReader
-
-MEMORY = 256 << 20
-"""Bytes that merging may hold, unless the call says otherwise."""
 
 Condition = str | Expression | Column | Predicate
 
@@ -211,24 +203,10 @@ class Scan:
 
     def _unordered(self, plan: ScanPlan, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         assert plan.snapshot is not None
-        reader = RowReader(self.store, plan.schema, columns, plan.predicate)
-        merging = self._merging(plan, columns) if any(file.decision == MERGED for file in plan.to_read) else None
+        reader = SplitReader(self.store, plan.schema, columns, plan.predicate, self.memory, self.spill)
         with self._expiring(plan.snapshot):
-            for _, found in groupby(plan.to_read, key=lambda file: file.bucket.key):
-                files = list(found)
-                deleted = _deletions(self.store, files[0].bucket)
-                together = [file.file for file in files if file.decision == MERGED]
-                for file in files:
-                    if file.decision != MERGED:
-                        yield from reader.read(file.bucket.key, file.file, file.positions, deleted.get(file.file.file_name) or BitMap64())
-                if merging is not None and together:
-                    yield from merging.read(files[0].bucket, together, deleted)
-
-    def _merging(self, plan: ScanPlan, columns: tuple[str, ...]) -> MergeReader:
-        from maintainer.data.spill import Spill
-        from maintainer.read.merging import MergeReader
-
-        return MergeReader(self.store, plan.schema, columns, plan.predicate, self.memory or MEMORY, self.spill or Spill())
+            for split in splits_of(self.store, plan):
+                yield from reader.batches(split)
 
     @contextmanager
     def _expiring(self, snapshot: Snapshot) -> Iterator[None]:
@@ -239,15 +217,6 @@ class Scan:
             if self.tag is None and is_leaving(self.store, snapshot):
                 raise SnapshotExpired(f"{self.store.name}: snapshot {snapshot.id} expired while it was read; try again") from error
             raise
-
-
-def _deletions(store: TableStore, bucket: BucketState) -> dict[str, BitMap64]:
-    """The deletion vectors of a bucket; only append-only tables have more than one file of them."""
-    found: dict[str, BitMap64] = {}
-    for file in (bucket.deletion_file, *bucket.other_index_files):
-        if file is not None and file.index_type == DELETION_VECTORS:
-            found.update(read_deletions(store.storage, store.layout, file, bucket.partition, bucket.bucket))
-    return found
 
 
 def _decision(plan: ScanPlan, file: FilePlan) -> FileDecision:

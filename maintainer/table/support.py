@@ -78,8 +78,8 @@ ACTED_ON: Mapping[str, str] = {
     ),
     "our own": (
         "publish.single-writer publish.verify-delay read.group-acceptance read.index-cache-size read.file-cache-size read.time-zone "
-        "maintain.rewrite-append maintain.rewrite-append-budget maintain.commit-interval maintain.ignored-options maintain.bitmap-peer-blocks maintain.expire "
-        "maintain.index-mode maintain.incremental-index"
+        "maintain.rewrite-append maintain.rewrite-append-budget maintain.commit-interval maintain.ignored-options maintain.bitmap-peer-blocks "
+        "maintain.expire maintain.index-mode maintain.incremental-index"
     ),
 }
 """What is configured -> the options, separated by spaces; `*` stands for any text."""

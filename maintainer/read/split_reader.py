@@ -1,0 +1,118 @@
+"""The rows of splits: the one way rows are read, in this process or another (spec 07 §9; Java `KeyValueTableRead`, `MergeFileSplitRead`,
+`RawFileSplitRead`).
+
+| split                                                              | is read                                             |
+| ------------------------------------------------------------------ | --------------------------------------------------- |
+| `IndexedSplit`                                                     | the selected rows of its file                       |
+| of an append-only table; raw-convertible; one file without deletes | file by file                                        |
+| any other                                                          | its files merged with one another, section by section |
+
+Deletion vectors and the complete predicate are applied in all cases. An indexed split that contradicts itself is an error, never read in some
+other way: whoever planned it has checked it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from maintainer.errors import CorruptFile
+from maintainer.model.files import BucketKey, DataFileMeta
+from maintainer.model.predicate import Predicate
+from maintainer.model.schema import TableSchema
+from maintainer.model.split import IndexedSplit, Split
+from maintainer.read.rows import RowReader
+from maintainer.read.vectors import NONE_DELETED, DeletionVectors
+from maintainer.table.options import TableOptions
+from maintainer.table.store import TableStore
+
+if TYPE_CHECKING:
+    from maintainer.merge.spilling import Spill
+    from maintainer.read.merging import MergeReader
+
+MEMORY = 256 << 20
+"""Bytes that merging may hold, unless the call says otherwise."""
+MOST_POSITION = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class SplitReader:
+    """How the splits of one scan are read: which columns come out, and what rows must satisfy. For all threads.
+
+    Where files are merged, `memory` is a budget in bytes for each split, and what does not fit goes to `spill`.
+    """
+
+    store: TableStore
+    schema: TableSchema
+    columns: tuple[str, ...]
+    predicate: Predicate | None = None
+    memory: int | None = None
+    spill: Spill | None = None
+
+    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The wanted rows of a split."""
+        data = split.split if isinstance(split, IndexedSplit) else split
+        key = BucketKey(data.partition, data.bucket)
+        selected = selection(split) if isinstance(split, IndexedSplit) else None
+        deleted = self._vectors.of(data)
+        if selected is None and self._is_merged(data.files, data.raw_convertible):
+            yield from self._merging.read(key, data.files, deleted)
+            return
+        for file in data.files:
+            yield from self._rows.read(key, file, selected, deleted.get(file.file_name, NONE_DELETED))
+
+    def _is_merged(self, files: Sequence[DataFileMeta], raw_convertible: bool) -> bool:
+        if not self.schema.primary_keys:
+            return False
+        if raw_convertible:  # old writers did not count deletes, and left none in files of which this is said
+            return any(file.delete_row_count for file in files)
+        return len(files) > 1 or any(may_hold_deletes(self.schema, self._options, file) for file in files)
+
+    @cached_property
+    def _options(self) -> TableOptions:
+        return self.store.options(self.schema)
+
+    @cached_property
+    def _vectors(self) -> DeletionVectors:
+        return DeletionVectors(self.store, self._options)
+
+    @cached_property
+    def _rows(self) -> RowReader:
+        return RowReader(self.store, self.schema, self.columns, self.predicate)
+
+    @cached_property
+    def _merging(self) -> MergeReader:
+        from maintainer.data.spill import Spill
+        from maintainer.read.merging import MergeReader
+
+        return MergeReader(self.store, self.schema, self.columns, self.predicate, self.memory or MEMORY, self.spill or Spill())
+
+
+def may_hold_deletes(schema: TableSchema, options: TableOptions, file: DataFileMeta) -> bool:
+    """Whether a row of a file may be a delete. Old writers did not count them; with deletion vectors they left none above level 0."""
+    if not schema.primary_keys:
+        return False
+    return not options.hides_level_0 if file.delete_row_count is None else file.delete_row_count > 0
+
+
+def selection(split: IndexedSplit) -> BitMap64:
+    """The positions that an indexed split selects; `CorruptFile` when they cannot be those of its file."""
+    files = split.split.files
+    if len(files) != 1:
+        raise CorruptFile(f"an indexed split has one data file, and this one {len(files)}")
+    name, rows = files[0].file_name, files[0].row_count
+    selected = BitMap64()
+    for first, last in split.ranges:
+        if not 0 <= first <= last < rows or last > MOST_POSITION:
+            raise CorruptFile(f"an indexed split selects positions {first} to {last} of {name}, which has {rows} rows")
+        selected.add_range(first, last + 1)
+    if not selected:
+        raise CorruptFile(f"an indexed split selects no row of {name}")
+    if split.scores is not None and len(split.scores) != len(selected):
+        raise CorruptFile(f"an indexed split has {len(split.scores)} scores for {len(selected)} rows of {name}")
+    return selected
