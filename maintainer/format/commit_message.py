@@ -15,13 +15,13 @@ A body does not tell its version. Our frame, which is also that of Java's object
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from maintainer.errors import CorruptFile, Unsupported, UsageError
+from maintainer.errors import Unsupported, UsageError
 from maintainer.format import binary_row
 from maintainer.format.file_rows import decode_data_file, decode_index_file, encode_data_file, encode_index_file
+from maintainer.format.java_data import INT32, INT64, DataInput, optional, sized
 from maintainer.model.commit import CommitMessage
 
 VERSION = 12
@@ -30,19 +30,17 @@ READABLE = range(10, 15)
 WRITABLE = range(11, 15)
 
 T = TypeVar("T")
-_INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
 
 
 def encode(message: CommitMessage, version: int = VERSION) -> bytes:
     """The body. What the version cannot hold is left out where that is harmless (`maintainer.format.file_rows`), else it is an error."""
     if version not in WRITABLE:
         raise UsageError(f"commit messages of version {version} cannot be written; versions {WRITABLE[0]} to {WRITABLE[-1]} can")
-    parts = [_sized(message.partition), _INT32.pack(message.bucket), _optional(_INT32, message.total_buckets)]
+    parts = [sized(message.partition), INT32.pack(message.bucket), optional(INT32, message.total_buckets)]
 
     def add(encode_file: Callable[[T, int], bytes], files: Sequence[T]) -> None:
-        parts.append(_INT32.pack(len(files)))
-        parts.extend(_sized(encode_file(file, version)) for file in files)
+        parts.append(INT32.pack(len(files)))
+        parts.extend(sized(encode_file(file, version)) for file in files)
 
     add(encode_data_file, message.new_files)
     add(encode_data_file, message.deleted_files)
@@ -55,18 +53,18 @@ def encode(message: CommitMessage, version: int = VERSION) -> bytes:
     add(encode_index_file, message.compact_new_index_files)
     add(encode_index_file, message.compact_deleted_index_files)
     if version >= 14:
-        parts.append(_optional(_INT64, message.check_from_snapshot))
+        parts.append(optional(INT64, message.check_from_snapshot))
     return b"".join(parts)
 
 
 def decode(body: bytes, version: int) -> CommitMessage:
     if version not in READABLE:
         raise Unsupported(f"unsupported CommitMessage version {version}; versions {READABLE[0]} to {READABLE[-1]} can be read")
-    source = _Source(body)
+    source = DataInput(body, "commit message")
     partition = source.sized()
     binary_row.arity(partition)
-    bucket = source.number(_INT32)
-    total_buckets = source.optional(_INT32)
+    bucket = source.number(INT32)
+    total_buckets = source.optional(INT32)
 
     def files(decode_file: Callable[[bytes, int], T]) -> tuple[T, ...]:
         return tuple(decode_file(source.sized(), version) for _ in range(source.count()))
@@ -86,64 +84,22 @@ def decode(body: bytes, version: int) -> CommitMessage:
         files(decode_data_file),
         files(decode_index_file),
         files(decode_index_file),
-        source.optional(_INT64) if version >= 14 else None,
+        source.optional(INT64) if version >= 14 else None,
     )
-    if source.position != len(body):
-        raise CorruptFile(f"{len(body) - source.position} bytes follow the commit message", offset=source.position)
+    source.end()
     return message
 
 
 def frame(message: CommitMessage, version: int = VERSION) -> bytes:
     """The body behind its version and size."""
-    return _INT32.pack(version) + _sized(encode(message, version))
+    return INT32.pack(version) + sized(encode(message, version))
 
 
 def unframe(data: bytes) -> CommitMessage:
-    source = _Source(data)
-    version = source.number(_INT32)
+    source = DataInput(data, "framed commit message")
+    version = source.number(INT32)
     if version not in READABLE:
         raise Unsupported(f"unsupported CommitMessage version {version}; versions {READABLE[0]} to {READABLE[-1]} can be read")
     body = source.sized()
-    if source.position != len(data):
-        raise CorruptFile(f"{len(data) - source.position} bytes follow the framed commit message", offset=source.position)
+    source.end()
     return decode(body, version)
-
-
-def _sized(data: bytes) -> bytes:
-    return _INT32.pack(len(data)) + data
-
-
-def _optional(form: struct.Struct, value: int | None) -> bytes:
-    return b"\0" if value is None else b"\1" + form.pack(value)
-
-
-class _Source:
-    """The bytes of a message, read front to back with every size checked before it is used."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.position = 0
-
-    def take(self, size: int) -> bytes:
-        start = self.position
-        if not 0 <= size <= len(self.data) - start:
-            raise CorruptFile(f"the commit message claims {size} more bytes and has {len(self.data) - start}", offset=start)
-        self.position += size
-        return self.data[start : self.position]
-
-    def number(self, form: struct.Struct) -> int:
-        value: int = form.unpack(self.take(form.size))[0]
-        return value
-
-    def optional(self, form: struct.Struct) -> int | None:
-        return self.number(form) if self.take(1) != b"\0" else None
-
-    def sized(self) -> bytes:
-        return self.take(self.number(_INT32))
-
-    def count(self) -> int:
-        """A number of elements, each of which takes four bytes or more."""
-        count = self.number(_INT32)
-        if not 0 <= count <= (len(self.data) - self.position) // 4:
-            raise CorruptFile(f"the commit message claims a list of {count}", offset=self.position - 4)
-        return count
