@@ -339,6 +339,8 @@ def _clock(match: re.Match[str]) -> int:
 
 
 def _shown(literal: Any) -> str:
+    if hasattr(literal, "as_py") and not str(literal.type).startswith("timestamp"):
+        literal = literal.as_py()
     text = repr(literal)
     return f"{type(literal).__name__} {text if len(text) <= 80 else text[:77] + '…'}"
 
