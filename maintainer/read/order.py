@@ -3,10 +3,13 @@ when ascending, last when descending."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +18,7 @@ from maintainer.model.schema import TableSchema
 from maintainer.model.types import NESTED, TypeRoot
 from maintainer.read.residual import comparable
 
+_PART = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
 _UNORDERED = NESTED | {TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY}
 
 
@@ -32,7 +36,7 @@ def sort_keys(order_by: OrderBy | None, schema: TableSchema) -> tuple[SortKey, .
     if order_by is None:
         return ()
     if isinstance(order_by, str):
-        items: Sequence[Any] = [order_by] if schema.has_field(order_by) else order_by.split(",")
+        items: Sequence[Any] = [order_by] if schema.has_field(order_by) else split_names(order_by)
     else:
         items = cast(Sequence[Any], [order_by] if isinstance(order_by, SortKey) or _is_pair(order_by) else order_by)
     return tuple(_sort_key(item, schema) for item in items)
@@ -54,6 +58,34 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], schema: TableSchema, l
     names = [str(i) for i in range(len(columns))]
     order = pc.sort_indices(pa.table(columns, names=names), sort_keys=orders)
     return table.take(order if limit is None else order.slice(0, limit))
+
+
+def before(table: pa.Table, row: pa.Table, keys: Sequence[SortKey], schema: TableSchema, ties: bool = False) -> npt.NDArray[np.bool_]:
+    """Which rows of `table` come before the one of `row` in the order of the keys; with `ties` also those with the same keys."""
+    found = np.zeros(table.num_rows, np.bool_)
+    tied = np.ones(table.num_rows, np.bool_)
+    for key in keys:
+        data_type = schema.field(key.column).type
+        values = comparable(table.column(key.column).combine_chunks(), data_type)
+        bound = comparable(row.column(key.column).combine_chunks(), data_type)[0]
+        if not bound.is_valid:  # nothing is before NULL when ascending
+            before_it, same = pc.and_(values.is_valid(), pa.scalar(key.descending)), values.is_null()
+        else:
+            before_it = pc.fill_null((pc.greater if key.descending else pc.less)(values, bound), not key.descending)
+            same = pc.fill_null(pc.equal(values, bound), False)
+        found |= tied & np.asarray(before_it)
+        tied &= np.asarray(same)
+    return found | tied if ties else found
+
+
+def split_names(text: str) -> list[str]:
+    """The parts of a list that commas separate; what backticks quote is one piece, commas and all."""
+    return [part.strip() for part in _PART.findall(text) if part.strip()]
+
+
+def unquoted(name: str) -> str:
+    """A column's name without the backticks around it, doubled ones inside being one."""
+    return name[1:-1].replace("``", "`") if len(name) > 1 and name[0] == name[-1] == "`" else name
 
 
 def _is_pair(value: object) -> bool:
@@ -83,4 +115,4 @@ def _parsed(text: str) -> SortKey:
     name, _, direction = text.rpartition(" ")
     if direction.lower() not in ("asc", "desc"):
         name, direction = text, "asc"
-    return SortKey(name.strip().strip("`"), direction.lower() == "desc")
+    return SortKey(unquoted(name.strip()), direction.lower() == "desc")
