@@ -1,8 +1,9 @@
 """Which files of a snapshot a scan reads, and which of their rows (spec 07 §1, §7, §10.1, §10.3; Java `MergeTreeSplitGenerator`).
 
-    partition → bucket → level → statistics → sections → index groups
+    partition → bucket → level → key range → statistics → index
 
-Every step only removes. For each live file there is one decision:
+Every step only removes, and all of them work on the columns of all files (`maintainer.read.file_columns`); what is left after each is counted.
+For each live file there is one decision:
 
 | decision  | meaning                                                                                        |
 | --------- | ---------------------------------------------------------------------------------------------- |
@@ -24,14 +25,15 @@ in full (`maintainer.maintain.unmarked`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, overload
 
 import numpy as np
-import pyarrow as pa
+import numpy.typing as npt
 from pyroaring import BitMap64
 
-from maintainer.data.values import to_arrow_array
 from maintainer.errors import Unsupported, UsageError
 from maintainer.index.cache import cache_of
 from maintainer.index.definition import SORTED, IndexDefinition, definitions
@@ -45,13 +47,18 @@ from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.types import FLOATS
-from maintainer.read.evaluate import BucketIndexes
+from maintainer.read.evaluate import Answer, BucketIndexes
+from maintainer.read.file_columns import UNKNOWN, FileColumns
 from maintainer.read.project import project
-from maintainer.read.prune import Buckets, FileBounds, compiled
+from maintainer.read.prune import Buckets
+from maintainer.read.ranked import RankedBounds, may_match
 from maintainer.read.residual import mask
 from maintainer.table.options import MergeEngine
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
+
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
 
 MOST_RANGES = 4096
 """A file with more ranges is read raw (Java's limit)."""
@@ -60,12 +67,17 @@ PRUNED = "pruned"
 INDEXED = "indexed"
 RAW = "raw"
 MERGED = "merged"
+NO_PARTITION = "partition: no row can match"
+NO_BUCKET = "bucket: the keys of the condition are in others"
+NO_KEY = "key range: no row can match"
 NO_ROW = "statistics: no row can match"
+NO_POSITION = "index: no row matches"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FilePlan:
-    """What a scan does with one file. `rows` are the physical rows it reads, `positions` which ones (None: all)."""
+    """What a scan does with one file. `rows` are the physical rows it reads, `positions` which ones (None: all); files that are merged with one
+    another have the same `section`, all others none."""
 
     bucket: BucketState
     file: DataFileMeta
@@ -76,25 +88,67 @@ class FilePlan:
     ranges: tuple[tuple[int, int], ...] | None = None
     rows: int = 0
     positions: BitMap64 | None = field(default=None, repr=False, compare=False)
+    section: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is left to be read after a step of planning: files, rows, and the bytes of these files."""
+
+    name: str
+    files: int
+    rows: int
+    bytes: int
+
+
+class FilePlans(Sequence[FilePlan]):
+    """The decisions for some files, each made when it is asked for: pruned files, of which there may be many, cost nothing."""
+
+    def __init__(self, decisions: _Decisions, files: Numbers) -> None:
+        self._decisions = decisions
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    @overload
+    def __getitem__(self, at: int) -> FilePlan: ...
+    @overload
+    def __getitem__(self, at: slice) -> FilePlans: ...
+    def __getitem__(self, at: int | slice) -> FilePlan | FilePlans:
+        if isinstance(at, slice):
+            return FilePlans(self._decisions, self._files[at])
+        return self._decisions.plan(int(self._files[at]))
+
+    def __iter__(self) -> Iterator[FilePlan]:
+        return map(self._decisions.plan, self._files.tolist())
+
+    @property
+    def to_read(self) -> FilePlans:
+        """Those that are not pruned."""
+        return FilePlans(self._decisions, self._files[self._decisions.read(self._files)])
 
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """The decisions for all live files of a snapshot (None: the table has no snapshot yet)."""
+    """The decisions for all live files of a snapshot (None: the table has no snapshot yet), what each step left, and the files whose rows no
+    batch reader sees yet, as far as a row of them may match."""
 
     snapshot: Snapshot | None
     schema: TableSchema
     predicate: Predicate | None
-    files: tuple[FilePlan, ...]
+    files: FilePlans | tuple[()] = ()
+    steps: tuple[Step, ...] = ()
+    hidden: Sequence[FilePlan] = ()
 
     @property
-    def to_read(self) -> tuple[FilePlan, ...]:
-        return tuple(plan for plan in self.files if plan.decision != PRUNED)
+    def to_read(self) -> Sequence[FilePlan]:
+        return self.files.to_read if isinstance(self.files, FilePlans) else ()
 
 
-def plan_files(store: TableStore, state: TableState, predicate: Predicate | None, use_index: bool = True) -> tuple[FilePlan, ...]:
+def plan_scan(store: TableStore, state: TableState, predicate: Predicate | None, use_index: bool = True) -> ScanPlan:
     """The decisions, in order of partition, bucket and manifest."""
-    return tuple(_Planner(store, state, predicate, use_index).files())
+    return _Planner(store, state, predicate, use_index).plan()
 
 
 def overlapping(schema: TableSchema, files: Iterable[DataFileMeta]) -> list[Section]:
@@ -111,26 +165,82 @@ def overlapping(schema: TableSchema, files: Iterable[DataFileMeta]) -> list[Sect
     return sections(files, lambda file: ranges[file.file_name] if file.level > 0 or wide is None else wide)
 
 
+class _Why(NamedTuple):
+    decision: str
+    reason: str
+    column: str | None = None
+    group: str | None = None
+
+
+class _Decisions:
+    """A decision for each file: the number of a reason, and for a few files more than that."""
+
+    def __init__(self, columns: FileColumns) -> None:
+        self.columns = columns
+        self._numbers: dict[_Why, int] = {}
+        self._codes = np.zeros(len(columns), np.int32)
+        self._sections: dict[int, int] = {}
+        self._positions: dict[int, BitMap64] = {}
+
+    def decide(self, files: Numbers | Flags, why: _Why) -> None:
+        self._codes[files] = self._numbers.setdefault(why, len(self._numbers))
+
+    def merge(self, files: Numbers, sections: Numbers) -> None:
+        """The sections of these files."""
+        self._sections |= zip(files.tolist(), sections.tolist(), strict=True)
+
+    def narrow(self, file: int, why: _Why, positions: BitMap64) -> None:
+        self._codes[file] = self._numbers.setdefault(why, len(self._numbers))
+        self._positions[file] = positions
+
+    def read(self, files: Numbers) -> Flags:
+        """Which of these are not pruned."""
+        found: Flags = np.array([why.decision != PRUNED for why in self._numbers], bool)[self._codes[files]]
+        return found
+
+    @property
+    def rows(self) -> int:
+        """Rows that are read."""
+        every = np.arange(len(self.columns))
+        whole = self.read(every)
+        whole[list(self._positions)] = False
+        return int(self.columns.rows[whole].sum()) + sum(map(len, self._positions.values()))
+
+    def plan(self, index: int) -> FilePlan:
+        columns = self.columns
+        bucket, file = columns.buckets[columns.bucket_of[index]], columns.files[index]
+        decision, reason, column, group = self._why[self._codes[index]]
+        if decision == PRUNED:
+            return FilePlan(bucket, file, decision, reason, column, group)
+        positions = self._positions.get(index)
+        if positions is None:
+            return FilePlan(bucket, file, decision, reason, column, group, None, file.row_count, None, self._sections.get(index))
+        return FilePlan(bucket, file, decision, reason, column, group, _ranges(positions), len(positions), positions)
+
+    @cached_property
+    def _why(self) -> tuple[_Why, ...]:
+        return tuple(self._numbers)
+
+
 class _Planner:
     def __init__(self, store: TableStore, state: TableState, predicate: Predicate | None, use_index: bool) -> None:
         self._store = store
-        self._predicate = predicate
+        self._state = state
         self._schema = state.schema
-        self._buckets = sorted(state.buckets.values(), key=lambda bucket: bucket.key)
+        self._predicate = predicate
+        self._columns = FileColumns.of(state)
+        self._decisions = _Decisions(self._columns)
         options = store.options(state.schema)
         self._engine = options.merge_engine
         self._hides_level_0 = options.hides_level_0 and bool(state.schema.primary_keys)
+        self._merges = bool(state.schema.primary_keys) and not self._hides_level_0
         self._without_vectors: frozenset[int] = frozenset()
         if options.deletion_vectors_enabled and self._hides_level_0:
             self._without_vectors = schemas_without_vectors(store.schema(schema_id) for schema_id in state.schema_ids)
         self._relaxed = options.relaxed_group_acceptance
         self._cache = cache_of(store, options.index_cache_size)
-        self._partitions = self._matching_partitions()
-        self._bucket_test = None if predicate is None else Buckets(predicate, state.schema, options.bucket_function)
-        self._bounds = FileBounds(state.schema, store.schema, frozenset() if predicate is None else fields_of(predicate))
-        self._test = None if predicate is None else compiled(predicate)
-        of_keys = None if predicate is None else project(predicate, state.schema.trimmed_primary_keys)
-        self._key_test = None if of_keys is None else compiled(of_keys)
+        self._bucket_function = options.bucket_function
+        self._steps: list[Step] = []
         self._definitions: tuple[IndexDefinition, ...] = ()
         self._projected: Predicate | None = None
         if predicate is None:
@@ -140,122 +250,207 @@ class _Planner:
         elif not self._hides_level_0:
             self._no_index = "tables that are merged while they are read have no index"
         else:
-            wanted = fields_of(predicate)
-            found, mistake = [], None
-            try:
-                found = [each for each in definitions(state.schema) if each.family in SORTED and each.column in wanted]
-            except UsageError as error:  # rows are what they are, whatever options of indexes say
-                mistake = str(error)
-            schemas = state.schemas_since(store) if found else ()
-            unusable = {each.column: why for each in found if (why := why_unusable(each, schemas)) is not None}
-            readable = [each for each in found if each.column not in unusable]
-            self._projected = project(predicate, {each.column for each in readable})
-            self._definitions = tuple(each for each in readable if self._projected and each.column in fields_of(self._projected))
-            if not found:
-                self._no_index = mistake or "no index on the columns of the condition"
-            elif not readable:
-                self._no_index = "; ".join(f"{column}: {why}" for column, why in unusable.items())
-            else:
-                self._no_index = "a row may satisfy the condition by a column without index"
+            self._no_index = self._choose_indexes(predicate)
 
-    def files(self) -> Iterator[FilePlan]:
-        for bucket in self._buckets:
-            if bucket.files:
-                yield from self._bucket(bucket)
+    def _choose_indexes(self, predicate: Predicate) -> str:
+        """Sets the indexes that are asked, and what of them; the result says why there may be none."""
+        wanted = fields_of(predicate)
+        found, mistake = [], None
+        try:
+            found = [each for each in definitions(self._schema) if each.family in SORTED and each.column in wanted]
+        except UsageError as error:  # rows are what they are, whatever options of indexes say
+            mistake = str(error)
+        schemas = self._state.schemas_since(self._store) if found else ()
+        unusable = {each.column: why for each in found if (why := why_unusable(each, schemas)) is not None}
+        readable = [each for each in found if each.column not in unusable]
+        self._projected = project(predicate, {each.column for each in readable})
+        self._definitions = tuple(each for each in readable if self._projected and each.column in fields_of(self._projected))
+        if not found:
+            return mistake or "no index on the columns of the condition"
+        if not readable:
+            return "; ".join(f"{column}: {why}" for column, why in unusable.items())
+        return "a row may satisfy the condition by a column without index"
 
-    def _bucket(self, bucket: BucketState) -> Iterator[FilePlan]:
-        reason = self._why_pruned(bucket)
-        if reason is not None:
-            yield from (FilePlan(bucket, file, PRUNED, reason) for file in bucket.files)
-            return
-        found = {}
-        visible = []
-        for file in bucket.files:
-            if file.level == 0 and self._hides_level_0:
-                found[file.file_name] = FilePlan(bucket, file, PRUNED, NOT_VISIBLE)
-            elif self._key_test is not None and not self._key_test(self._bounds.of(file)):
-                found[file.file_name] = FilePlan(bucket, file, PRUNED, NO_ROW)
-            else:
-                visible.append(file)
-        alone = []
-        for files in self._sections(bucket, visible):
-            allowed = [file for file in files if self._test is None or self._test(self._bounds.of(file))]
-            if len(files) > 1 and (allowed or self._engine is not MergeEngine.DEDUPLICATE):
-                reason = f"its keys may be in {len(files) - 1} other file{'s' if len(files) > 2 else ''}, too"
-                found |= {file.file_name: FilePlan(bucket, file, MERGED, reason, rows=file.row_count) for file in files}
-                continue
-            alone += allowed
-            found |= {file.file_name: FilePlan(bucket, file, PRUNED, NO_ROW) for file in files if file not in allowed}
-        found |= {plan.file.file_name: plan for plan in self._alone(bucket, alone)}
-        yield from (found[file.file_name] for file in bucket.files)
-
-    def _sections(self, bucket: BucketState, visible: list[DataFileMeta]) -> Iterator[list[DataFileMeta]]:
-        """Files that have to be merged with one another together, all others by themselves."""
-        schema = self._schema
-        merges = bool(schema.primary_keys) and not self._hides_level_0
-        if merges and any(data_type.nullable for data_type in schema.key_types):
-            raise Unsupported("primary-key.nullable: null keys are not merged yet")
-        if merges or unmarked(bucket.files, self._without_vectors, key_range(schema.key_types)):
-            for runs in overlapping(schema, visible):
-                files = [file for run in runs for file in run]
-                yield from [files] if len(runs) > 1 else ([file] for file in files)
+    def plan(self) -> ScanPlan:
+        columns, decisions = self._columns, self._decisions
+        left = np.ones(len(columns), bool)
+        self._count("files", left)
+        left = self._keep("partition", left, self._of_partitions()[columns.bucket_of], NO_PARTITION)
+        left = self._keep("bucket", left, self._of_buckets()[columns.bucket_of], NO_BUCKET)
+        postponed = (columns.bucket_numbers < 0)[columns.bucket_of]
+        seen = ~postponed & ((columns.levels > 0) if self._hides_level_0 else True)
+        decisions.decide(left & postponed, _Why(PRUNED, POSTPONED))
+        decisions.decide(left & ~postponed & ~seen, _Why(PRUNED, NOT_VISIBLE))
+        hidden = left & ~seen
+        left = left & seen
+        self._count("level", left)
+        by_key, by_row = self._of_keys(), self._of_rows()
+        left = self._keep("key range", left, by_key, NO_KEY)
+        # what a row of level 0 becomes when it is merged may match where it does not itself
+        may_appear = by_row if self._engine in (MergeEngine.DEDUPLICATE, MergeEngine.FIRST_ROW) else by_key
+        left, alone = self._merge(left, by_row)
+        self._count("statistics", left)
+        alone = self._take_deletes_out(alone)
+        if self._projected is None:
+            decisions.decide(alone, _Why(RAW, self._no_index))
         else:
-            yield from ([file] for file in visible)
+            self._ask_indexes(alone)
+            left = decisions.read(np.arange(len(columns)))
+        self._steps.append(Step("index", int(left.sum()), decisions.rows, int(columns.sizes[left].sum())))
+        every = np.arange(len(columns))
+        return ScanPlan(
+            self._state.snapshot,
+            self._schema,
+            self._predicate,
+            FilePlans(decisions, every),
+            tuple(self._steps),
+            FilePlans(decisions, every[hidden & may_appear]),
+        )
 
-    def _alone(self, bucket: BucketState, files: list[DataFileMeta]) -> Iterator[FilePlan]:
-        """Files of which every row that is not a delete comes out."""
-        indexes: BucketIndexes | None = None
-        for file in files:
-            if self._may_hold_deletes(file):
-                yield FilePlan(bucket, file, MERGED, "its deletes are taken out", rows=file.row_count)
-            elif self._projected is None:
-                yield FilePlan(bucket, file, RAW, self._no_index, rows=file.row_count)
-            else:
-                indexes = indexes or BucketIndexes(self._store, bucket, self._definitions, self._relaxed, self._cache)
-                yield _narrowed(bucket, file, indexes, self._projected)
+    def _count(self, name: str, left: Flags) -> None:
+        columns = self._columns
+        self._steps.append(Step(name, int(left.sum()), int(columns.rows[left].sum()), int(columns.sizes[left].sum())))
 
-    def _may_hold_deletes(self, file: DataFileMeta) -> bool:
-        """Old writers did not count deletes; with deletion vectors they left none above level 0."""
-        if not self._schema.primary_keys:
-            return False
-        return not self._hides_level_0 if file.delete_row_count is None else file.delete_row_count > 0
+    def _keep(self, step: str, left: Flags, allowed: Flags, reason: str) -> Flags:
+        self._decisions.decide(left & ~allowed, _Why(PRUNED, reason))
+        left = left & allowed
+        self._count(step, left)
+        return left
 
-    def _why_pruned(self, bucket: BucketState) -> str | None:
-        if bucket.bucket < 0:
-            return POSTPONED
-        if not self._partitions.get(bucket.partition, True):
-            return "partition: no row can match"
-        if self._bucket_test is not None and not self._bucket_test.allow(bucket.bucket, bucket.total_buckets):
-            return "bucket: the keys of the condition are in others"
-        return None
-
-    def _matching_partitions(self) -> Mapping[bytes, bool]:
-        """For each partition whether the part of the predicate that speaks of partition columns holds for it."""
-        keys = self._schema.partition_keys
+    def _of_partitions(self) -> Flags:
+        """For each bucket whether the part of the predicate that speaks of partition columns holds for it."""
+        columns, keys = self._columns, self._schema.partition_keys
         part = None if self._predicate is None else project(self._predicate, keys)
         if part is None:
-            return {}
-        partitions = list(dict.fromkeys(bucket.partition for bucket in self._buckets))
-        rows = [self._store.layout.partition_values(partition) for partition in partitions]
-        table = pa.table({name: to_arrow_array([row[i] for row in rows], self._schema.field(name).type) for i, name in enumerate(keys)})
-        return dict(zip(partitions, mask(part, table, self._schema).tolist(), strict=True))
+            return np.ones(len(columns.buckets), bool)
+        values = columns.partition_values(self._schema, self._store.layout.partition_values)
+        found: Flags = mask(part, values, self._schema)[columns.partition_of]
+        return found
 
+    def _of_buckets(self) -> Flags:
+        """For each bucket whether keys of the predicate can be in it."""
+        columns = self._columns
+        found = np.ones(len(columns.buckets), bool)
+        if self._predicate is None:
+            return found
+        buckets = Buckets(self._predicate, self._schema, self._bucket_function)
+        for total in np.unique(columns.total_buckets).tolist():
+            numbers = buckets.numbers(total)
+            if numbers is not None:
+                found &= (columns.total_buckets != total) | (columns.bucket_numbers < 0) | np.isin(columns.bucket_numbers, numbers)
+        return found
 
-def _narrowed(bucket: BucketState, file: DataFileMeta, indexes: BucketIndexes, predicate: Predicate) -> FilePlan:
-    answer = indexes.ask(predicate, file)
-    column = ", ".join(dict.fromkeys(name for name, _ in answer.used)) or None
-    group = ", ".join(dict.fromkeys(payload for _, payload in answer.used)) or None
-    positions = answer.positions
-    if positions is None:
-        return FilePlan(bucket, file, RAW, "; ".join(answer.why_unknown) or "no index answers the condition", rows=file.row_count)
-    if not positions:
-        return FilePlan(bucket, file, PRUNED, "index: no row matches", column, group)
-    count = _range_count(positions)
-    if count > MOST_RANGES:
-        reason = f"the index selects {count} ranges, more than {MOST_RANGES}"
-        return FilePlan(bucket, file, RAW, reason, column, group, rows=file.row_count)
-    reason = f"index: {len(positions)} of {file.row_count} rows"
-    return FilePlan(bucket, file, INDEXED, reason, column, group, _ranges(positions), len(positions), positions)
+    def _of_keys(self) -> Flags:
+        """For each file whether its keys can be those of a matching row."""
+        keys = self._schema.trimmed_primary_keys
+        return self._may_match(None if self._predicate is None else project(self._predicate, keys))
+
+    def _of_rows(self) -> Flags:
+        """For each file whether a row in it can match."""
+        return self._may_match(self._predicate)
+
+    def _may_match(self, predicate: Predicate | None) -> Flags:
+        columns = self._columns
+        if predicate is None:
+            return np.ones(len(columns), bool)
+
+        def bounds(name: str) -> RankedBounds:
+            if name in self._schema.partition_keys:
+                return RankedBounds.unknown(len(columns))
+            return columns.bounds(self._schema.field(name), self._store.schema)
+
+        return may_match(predicate, bounds, len(columns))
+
+    def _merge(self, left: Flags, by_row: Flags) -> tuple[Flags, Flags]:
+        """Decides for files that have to be merged with one another, and for those in which statistics find no row. Which files are left, and
+        which of them are read alone."""
+        merged = np.zeros(len(left), bool)
+        overlap = np.flatnonzero(left & self._overlapping_buckets()[self._columns.bucket_of])
+        if len(overlap):
+            ordered, starts, sizes = self._sections(overlap)
+            together = sizes > 1
+            if self._engine is MergeEngine.DEDUPLICATE:  # a row that comes out of a section is one that went in
+                together &= np.logical_or.reduceat(by_row[ordered], starts)
+            files, others = ordered[np.repeat(together, sizes)], np.repeat(sizes[together], sizes[together]) - 1
+            merged[files] = True
+            self._decisions.merge(files, np.repeat(np.minimum.reduceat(ordered, starts)[together], sizes[together]))
+            for count in np.unique(others).tolist():
+                reason = f"its keys may be in {count} other file{'s' if count > 1 else ''}, too"
+                self._decisions.decide(files[others == count], _Why(MERGED, reason))
+        alone = left & ~merged
+        self._decisions.decide(alone & ~by_row, _Why(PRUNED, NO_ROW))
+        alone = alone & by_row
+        return alone | merged, alone
+
+    def _overlapping_buckets(self) -> Flags:
+        """For each bucket whether keys may be in several of its files."""
+        columns, schema = self._columns, self._schema
+        if self._merges:
+            if any(data_type.nullable for data_type in schema.key_types):
+                raise Unsupported("primary-key.nullable: null keys are not merged yet")
+            return np.ones(len(columns.buckets), bool)
+        if not self._without_vectors:
+            return np.zeros(len(columns.buckets), bool)
+        key = key_range(schema.key_types)
+        return columns.kept(
+            ("unmarked", self._without_vectors, schema.key_types),
+            lambda: np.array([unmarked(bucket.files, self._without_vectors, key) is not None for bucket in columns.buckets], bool),
+        )
+
+    def _sections(self, files: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """The files, section by section (`maintainer.merge.sections`); where each section starts; and how many files it holds."""
+        columns, types = self._columns, self._schema.key_types
+        columns.check_keys(files, types)
+        low, high = (ends[files] for ends in columns.key_ranks(types))
+        above = 2 * len(columns)
+        if any(data_type.root in FLOATS for data_type in types):
+            everywhere = columns.levels[files] == 0
+            low, high = np.where(everywhere, 0, low), np.where(everywhere, above - 1, high)
+        bucket = columns.bucket_of[files]
+        order = np.lexsort((high, low, bucket))
+        low, high = (low + bucket * above)[order], (high + bucket * above)[order]
+        starts = np.flatnonzero(np.r_[True, low[1:] > np.maximum.accumulate(high)[:-1]])
+        return files[order], starts, np.diff(np.r_[starts, len(files)])
+
+    def _take_deletes_out(self, alone: Flags) -> Flags:
+        """Decides for files that may hold deletes. Old writers did not count those; with deletion vectors they left none above level 0."""
+        if not self._schema.primary_keys:
+            return alone
+        deletes = self._columns.deletes
+        holds = alone & ((deletes > 0) | ((deletes == UNKNOWN) & (not self._hides_level_0)))
+        self._decisions.decide(holds, _Why(MERGED, "its deletes are taken out"))
+        self._decisions.merge(np.flatnonzero(holds), np.flatnonzero(holds))
+        rest: Flags = alone & ~holds
+        return rest
+
+    def _ask_indexes(self, files: Flags) -> None:
+        """Decides for files of which every row comes out."""
+        assert self._projected is not None
+        columns = self._columns
+        candidates = np.flatnonzero(files)
+        for of_bucket in np.split(candidates, np.flatnonzero(np.diff(columns.bucket_of[candidates])) + 1):
+            if not len(of_bucket):
+                continue
+            bucket = columns.buckets[columns.bucket_of[of_bucket[0]]]
+            indexes = BucketIndexes(self._store, bucket, self._definitions, self._relaxed, self._cache)
+            for index in of_bucket.tolist():
+                self._narrow(index, indexes.ask(self._projected, columns.files[index]))
+
+    def _narrow(self, index: int, answer: Answer) -> None:
+        decisions, file = self._decisions, self._columns.files[index]
+        column = ", ".join(dict.fromkeys(name for name, _ in answer.used)) or None
+        group = ", ".join(dict.fromkeys(payload for _, payload in answer.used)) or None
+        positions = answer.positions
+        at = np.array([index])
+        if positions is None:
+            decisions.decide(at, _Why(RAW, "; ".join(answer.why_unknown) or "no index answers the condition"))
+        elif not positions:
+            decisions.decide(at, _Why(PRUNED, NO_POSITION, column, group))
+        elif (count := _range_count(positions)) > MOST_RANGES:
+            decisions.decide(at, _Why(RAW, f"the index selects {count} ranges, more than {MOST_RANGES}", column, group))
+        else:
+            reason = f"index: {len(positions)} of {file.row_count} rows"
+            decisions.narrow(index, _Why(INDEXED, reason, column, group), positions)
 
 
 def _range_count(positions: BitMap64) -> int:

@@ -1,9 +1,7 @@
 """Skipping files, row groups, partitions and buckets that cannot hold a matching row (spec 01 §14, 07 §10.3, 02 §13.3).
 
-A file is skipped when its bounds say that the predicate is false or NULL for all of its rows. Bounds that may not hold for every row say
-nothing: a file of another writer may have left NaN (the largest value) out of its statistics, or −0.0 beside 0.0, so bounds of FLOAT and
-DOUBLE are widened to −0.0 and to NaN. A column that the file's schema does not have holds NULL only; missing or undecodable statistics are
-no bounds.
+A file is skipped when its bounds say that the predicate is false or NULL for all of its rows. Here that is said
+of one file, row group or bucket; for all files of a table at once it is in `maintainer.read.ranked`, with the same answers.
 """
 
 from __future__ import annotations
@@ -15,14 +13,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from maintainer.data.evolution import keeps_nulls, keeps_order
-from maintainer.errors import CorruptFile
-from maintainer.format import binary_row, murmur, simple_stats
-from maintainer.model.files import DataFileMeta, SimpleStats
+from maintainer.format import binary_row, murmur
 from maintainer.model.like import ANY, ESCAPE, ONE, reduced
 from maintainer.model.predicate import And, Leaf, Op, Predicate
 from maintainer.model.schema import TableSchema
-from maintainer.model.types import FLOATS, DataType, TypeRoot
+from maintainer.model.types import DataType, TypeRoot
 from maintainer.model.values import order_key
 from maintainer.read.project import conjuncts
 
@@ -76,7 +71,7 @@ def _leaf(leaf: Leaf) -> Callable[[Bounds], bool]:
     if op == Op.STARTS_WITH:
         inside = _prefix(leaf.literal)
     elif op == Op.LIKE:
-        inside = _prefix(_before_wildcard(leaf.literal))
+        inside = _prefix(before_wildcard(leaf.literal))
     else:
         inside = _COMPARISONS[op](sorted(keys) if op in (Op.IN, Op.NOT_IN) else keys)
 
@@ -157,7 +152,7 @@ _COMPARISONS: dict[Op, Callable[[list[Any]], _Inside]] = {
 }
 
 
-def _before_wildcard(pattern: str) -> str:
+def before_wildcard(pattern: str) -> str:
     return pattern[: min((at for at in map(pattern.find, (ANY, ONE, ESCAPE)) if at >= 0), default=len(pattern))]
 
 
@@ -169,62 +164,6 @@ def _prefix(prefix: str | bytes) -> _Inside:
         return (high is None or high[1] >= text) and (low is None or low[1][: len(text)] <= text)
 
     return test
-
-
-class FileBounds:
-    """The bounds of the columns of data files, from their statistics and keys, in terms of the read schema. Partition columns have none: their
-    values are those of the manifest, whatever the file says."""
-
-    def __init__(self, schema: TableSchema, schema_of: Callable[[int], TableSchema], columns: frozenset[str]) -> None:
-        self._fields = [schema.field(name) for name in schema.names if name in columns and name not in schema.partition_keys]
-        self._schema_of = schema_of
-
-    def of(self, file: DataFileMeta) -> dict[str, Bounds]:
-        """What is known of the columns in this file, deleted rows included."""
-        written = self._schema_of(file.schema_id)
-        values = _by_name(file, file.value_stats, written.names if file.value_stats_cols is None else file.value_stats_cols, written)
-        keys = _by_name(file, file.key_stats, written.trimmed_primary_keys, written)
-        found: dict[str, Bounds] = {}
-        for field in self._fields:
-            source = written.field_by_id(field.id)
-            if source is None:
-                found[field.name] = Bounds(null_count=file.row_count, rows=file.row_count)
-            elif not keeps_order(source.type, field.type):
-                nulls = values.get(source.name, (None, None, None))[2]
-                if keeps_nulls(field.type) or nulls == file.row_count:
-                    found[field.name] = Bounds(null_count=nulls, rows=file.row_count)
-            else:
-                low, high, nulls = values.get(source.name, (None, None, None))
-                if low is None or high is None:
-                    low, high, nulls = keys.get(source.name, (low, high, nulls))
-                if (low is None or high is None) and source.name in written.trimmed_primary_keys[:1]:
-                    low, high = _first_of_key(file, written)
-                found[field.name] = _widened(low, high, nulls, file.row_count, field.type)
-        return found
-
-
-def _by_name(file: DataFileMeta, stats: SimpleStats, names: tuple[str, ...], schema: TableSchema) -> dict[str, tuple[Any, Any, int | None]]:
-    try:
-        return dict(zip(names, simple_stats.file_stats(file.file_name, stats, schema.types_of(names)), strict=True))
-    except (CorruptFile, ValueError):
-        return {}
-
-
-def _first_of_key(file: DataFileMeta, schema: TableSchema) -> tuple[Any, Any]:
-    """Files are in key order, so the first column of the key is between those of the first and the last row."""
-    try:
-        return binary_row.deserialize(file.min_key, schema.key_types)[0], binary_row.deserialize(file.max_key, schema.key_types)[0]
-    except (CorruptFile, IndexError):
-        return None, None
-
-
-def _widened(low: Any, high: Any, nulls: int | None, rows: int, data_type: DataType) -> Bounds:
-    if data_type.root in FLOATS:
-        low = None if low is None or math.isnan(low) else -0.0 if low == 0 else low
-        high = None
-    elif isinstance(high, str) and high.endswith("?"):
-        high = None  # Java cuts a text after U+D7FF to one with half a surrogate pair, which becomes a "?" that is below the text
-    return Bounds(low, high, nulls, rows)
 
 
 class Buckets:
@@ -251,13 +190,13 @@ class Buckets:
         elif function == "default":
             self._hashes = [_hash(values, types) for values in combinations]
 
-    def allow(self, bucket: int, total_buckets: int) -> bool:
-        """Whether rows of the predicate can be in this bucket of so many."""
-        if self._hashes is None or total_buckets <= 0 or bucket < 0:
-            return True
+    def numbers(self, total_buckets: int) -> list[int] | None:
+        """Of so many buckets those in which rows of the predicate can be; None: all of them."""
+        if self._hashes is None or total_buckets <= 0:
+            return None
         if self._function == "mod":
-            return any(value % total_buckets == bucket for value in self._hashes)
-        return any(abs(value) % total_buckets == bucket for value in self._hashes)
+            return sorted({value % total_buckets for value in self._hashes})
+        return sorted({abs(value) % total_buckets for value in self._hashes})
 
 
 def _hash(values: tuple[Any, ...], types: tuple[DataType, ...]) -> int:

@@ -27,7 +27,7 @@ from maintainer.model.types import DataField
 from maintainer.read import travel
 from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
-from maintainer.read.plan import FilePlan, ScanPlan, plan_files
+from maintainer.read.plan import FilePlan, ScanPlan, plan_scan
 from maintainer.read.split_reader import SplitReader
 from maintainer.read.splits import splits_of
 from maintainer.read.sql import parse_predicate
@@ -103,7 +103,7 @@ class Scan:
             return ScanPlan(None, schema, predicate, ())
         with self._expiring(snapshot):
             state = state_of(self.store, snapshot, schema)
-            return ScanPlan(snapshot, schema, predicate, plan_files(self.store, state, predicate, self.use_index))
+            return plan_scan(self.store, state, predicate, self.use_index)
 
     def explain(self) -> Explanation:
         """Per file, whether it is pruned, narrowed by an index, read raw, or merged with others, and why."""

@@ -138,7 +138,7 @@ def test_statistics_and_keys_prune_files(table: BuiltTable) -> None:
     assert [file.decision for file in Scan(table.store, "id BETWEEN 45 AND 55").explain().files] == [PRUNED, PRUNED, RAW, RAW, PRUNED]
     assert [file.decision for file in Scan(table.store, "s > 'z'").explain().files] == [PRUNED] * 5
     assert ids(Scan(table.store, "id = 45 OR id = 5")) == [5, 45]
-    assert "statistics" in Scan(table.store, "id = 45").explain().files[0].reason
+    assert "key range" in Scan(table.store, "id = 45").explain().files[0].reason
 
 
 def test_a_pruned_file_does_not_disable_the_group_of_its_level(table: BuiltTable) -> None:
