@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from maintainer.maintain.reclaim.expire import Expiry
     from maintainer.model.predicate import Predicate
     from maintainer.model.schema_change import SchemaChange
+    from maintainer.model.split import Split
     from maintainer.read.scan import Scan
+    from maintainer.read.scan_split import ScanSplit
     from maintainer.table.state import TableState
     from maintainer.write.writer import Writer
 
@@ -75,6 +77,12 @@ def _log_quietly() -> None:
         )
 
 
+def _again(store: TableStore) -> Table:
+    """A table that came from another process."""
+    _log_quietly()
+    return Table(store)
+
+
 class Table:
     """A table, always as it is now: every call looks at the latest snapshot and schema."""
 
@@ -83,6 +91,9 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<Table {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.store,)
 
     @property
     def name(self) -> str:
@@ -145,6 +156,24 @@ class Table:
             memory=memory,
             spill=spill,
         )
+
+    def read_split(
+        self,
+        split: bytes | Split,
+        columns: Sequence[str] | None = None,
+        where: str | Predicate | Any = None,
+        *,
+        memory: int | None = None,
+        spill: Spill | None = None,
+    ) -> ScanSplit:
+        """The rows of a split of this table that anybody planned: `ScanSplit.to_bytes`, Java's `SplitSerializer`, pypaimon, Rust.
+
+        It is read with the latest schema, or the one that the table's options choose, and `where` is tested on its rows: nobody knows what it
+        was planned for. `__paimon_search_score` among the `columns` are the scores of a search. Reading starts when rows are asked for.
+        """
+        from maintainer.read.scan import Scan
+
+        return Scan(self.store, where=where, columns=columns, memory=memory, spill=spill).of_split(split)
 
     def writer(self) -> Writer:
         """A context manager that appends: leaving the block commits, an exception aborts."""

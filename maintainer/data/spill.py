@@ -48,6 +48,9 @@ class Spill:
                 raise self._unusable(error) from error
             self.file().close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Spill, (self._directory, self.limit)  # for another process, with a limit of its own
+
     @property
     def directory(self) -> str:
         return self._directory or tempfile.gettempdir()

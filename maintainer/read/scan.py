@@ -19,17 +19,20 @@ import pyarrow as pa
 from maintainer.data.arrow_types import value_schema
 from maintainer.data.values import partition_json
 from maintainer.errors import MissingFile, UsageError
+from maintainer.format.split import decode as decode_split
 from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.report import Entry, Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
+from maintainer.model.split import Split
 from maintainer.model.types import DataField
 from maintainer.read import travel
 from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
 from maintainer.read.plan import FilePlan, ScanPlan, plan_scan
+from maintainer.read.scan_split import ScanSplit
 from maintainer.read.split_reader import SplitReader
-from maintainer.read.splits import splits_of
+from maintainer.read.splits import adopted, splits_of
 from maintainer.read.sql import parse_predicate
 from maintainer.table.state import SnapshotExpired, is_leaving, state_of
 from maintainer.table.store import TableStore
@@ -137,6 +140,26 @@ class Scan:
         except ImportError:
             raise UsageError("to_polars needs polars: pip install 'paimon-maintainer[polars]'") from None
         return polars.from_arrow(self.to_arrow())
+
+    def splits(self) -> list[ScanSplit]:
+        """Parts of the scan that any process can read by itself, in the order of the rows that they give together."""
+        if self.order_by is not None or self.limit is not None:
+            raise UsageError("each split is read by itself, so the scan has no order_by and no limit; sort and cut what all of them give")
+        plan = self.plan()
+        with naming(self.store.name):
+            check_live_files(file.file for file in plan.to_read)
+        reader = SplitReader(self.store, plan.schema, self._checked(plan.schema)[0], plan.predicate, self.memory, self.spill)
+        return [ScanSplit(reader, split) for split in splits_of(self.store, plan)]
+
+    def of_split(self, split: bytes | Split) -> ScanSplit:
+        """What the scan asks, of a split that was planned by whom ever; which snapshot it is of is up to the split."""
+        if self.order_by is not None or self.limit is not None or (self.snapshot_id, self.tag, self.as_of) != (None, None, None):
+            raise UsageError("a split is of some snapshot already, and is read without order_by and limit")
+        _, schema = self._resolve()
+        with naming(self.store.name):
+            check_readable(schema)
+        reader = SplitReader(self.store, schema, self._checked(schema)[0], self._bound(schema), self.memory, self.spill)
+        return ScanSplit(reader, adopted(self.store, schema, decode_split(split) if isinstance(split, bytes) else split))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         plan = self.plan()

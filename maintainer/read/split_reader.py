@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from maintainer.data.arrow_types import value_schema
 from maintainer.errors import CorruptFile
 from maintainer.model.files import BucketKey, DataFileMeta
 from maintainer.model.predicate import Predicate
@@ -72,6 +73,11 @@ class SplitReader:
         if raw_convertible:  # old writers did not count deletes, and left none in files of which this is said
             return any(file.delete_row_count for file in files)
         return len(files) > 1 or any(may_hold_deletes(self.schema, self._options, file) for file in files)
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """Of the rows that come out."""
+        return value_schema(self.schema.field(name) for name in self.columns)
 
     @cached_property
     def _options(self) -> TableOptions:

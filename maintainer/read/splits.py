@@ -12,13 +12,18 @@ Java packs raw files into splits of some size. Here each is by itself, so that s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
+from maintainer.errors import Unsupported, UsageError
+from maintainer.format.binary_row import arity
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DELETION_VECTORS, DataFileMeta
+from maintainer.model.schema import TableSchema
 from maintainer.model.split import DataSplit, DeletionFile, IndexedSplit, Split
 from maintainer.read.plan import INDEXED, MERGED, FilePlan, ScanPlan, overlapping
 from maintainer.table.store import TableStore
+from maintainer.table.support import check_live_files, naming
 
 
 def splits_of(store: TableStore, plan: ScanPlan) -> tuple[Split, ...]:
@@ -40,6 +45,42 @@ def deletion_files(store: TableStore, bucket: BucketState) -> Mapping[str, Delet
             for vector in index.deletion_ranges or ():
                 found[vector.data_file] = DeletionFile(path, vector.offset, vector.length, vector.cardinality)
     return found
+
+
+def adopted(store: TableStore, schema: TableSchema, split: Split) -> Split:
+    """A split that somebody else planned, of this table as it is opened here; refused where it is of another table, or not one of rows.
+
+    Where files are is a matter of the table's layout, and paths in a split only have to agree with it: they begin as whoever planned it reaches
+    the table, and planners that do not know a bucket's directory name each file's.
+    """
+    data = split.split if isinstance(split, IndexedSplit) else split
+    where = f"{store.name}: a split of bucket {data.bucket}"
+    if data.is_streaming:
+        raise Unsupported(f"{where} is one of a streaming read: its rows are changes, and only those of a snapshot are read")
+    if data.bucket < 0:
+        raise Unsupported(f"{where}, which holds rows that have no bucket yet: they are not visible")
+    if arity(data.partition) != len(schema.partition_keys):
+        raise UsageError(f"{where} has {arity(data.partition)} partition values, the table {len(schema.partition_keys)}")
+    directory = store.layout.bucket_directory(data.partition, data.bucket)
+    if data.bucket_path and not _leads_to(data.bucket_path, directory):
+        raise UsageError(f"{where} is of another table: its files are in {data.bucket_path}, those of this one in {directory}")
+    files = tuple(
+        replace(file, external_path=None) if file.external_path and _leads_to(file.external_path, f"{directory}/{file.file_name}") else file
+        for file in data.files
+    )
+    with naming(store.name):
+        check_live_files(files)
+    for vector in data.deletion_files or ():
+        if vector is not None:
+            path = store.layout.index_file_path(vector.path.rpartition("/")[2], data.partition, data.bucket)
+            if not _leads_to(vector.path, path):
+                raise Unsupported(f"{where} has its deletion vectors in {vector.path}, outside of the table's {path}")
+    data = replace(data, files=files)
+    return replace(split, split=data) if isinstance(split, IndexedSplit) else data
+
+
+def _leads_to(path: str, relative: str) -> bool:
+    return f"/{path.rstrip('/')}".endswith(f"/{relative}")
 
 
 def _of_bucket(store: TableStore, plan: ScanPlan, files: Sequence[FilePlan]) -> Iterator[Split]:

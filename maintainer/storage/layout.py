@@ -32,12 +32,14 @@ DEFAULT_PARTITION = "__DEFAULT_PARTITION__"
 _ESCAPED = re.compile("[\x00-\x1f\"#%'*/:=?\\\\\x7f{}\\[\\]^]")
 _BLANK = re.compile("[\t-\r\x1c- \u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*")
 """Java's `Character.isWhitespace`."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a character, which no file system can encode."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def check_file_name(name: str, where: str = "") -> str:
     """The name itself, if it can only be a member of the directory it is looked for in; `where` is the file that says the name."""
-    if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+    if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name or _SURROGATE.search(name):
         raise CorruptFile(f"{name!r} is not a file name", path=where)
     return name
 

@@ -50,6 +50,10 @@ class RemoteStorage(Storage):
         self._fs, base = _open(self.root, f"{self._scheme}{separator}{rest}", self._scheme, storage_options or {}, filesystem)
         self._base = base.rstrip("/")
         self._options = repr(sorted((storage_options or {}).items(), key=lambda item: item[0]))
+        self._opened_with = (uri, dict(storage_options or {}), filesystem)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteStorage, self._opened_with  # in another process; with its secrets, which are in no `repr`
 
     def _path(self, path: str) -> str:
         return f"{self._base}/{check_path(path)}"

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -65,6 +65,16 @@ class TableStore:
 
     def __repr__(self) -> str:
         return f"<TableStore {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Opened again, elsewhere: nothing that is kept goes along."""
+        return TableStore, (self.storage, self.branch, self.dynamic_options)
+
+    def know(self, schema: TableSchema, schemas: Iterable[TableSchema]) -> None:
+        """Take schemas from somebody who has read them: one that says where files are, and others as their files have them."""
+        with self._lock:
+            self._layout = self._layout or Layout.of(schema, self.branch)
+            self._schemas |= {each.id: each for each in schemas}
 
     @property
     def uri(self) -> str:
