@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from maintainer.errors import UsageError
@@ -14,6 +15,7 @@ SYSTEM_FIELD_ID = 1073741823
 KEY_PREFIX = "_KEY_"
 SEQUENCE_FIELD = DataField(2147483646, "_SEQUENCE_NUMBER", DataType(TypeRoot.BIGINT, nullable=False))
 KIND_FIELD = DataField(2147483645, "_VALUE_KIND", DataType(TypeRoot.TINYINT, nullable=False))
+_MOST_NAMED = 50
 SYSTEM_NAMES = frozenset({"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"})
 
 
@@ -33,11 +35,17 @@ class TableSchema:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def field(self, name: str) -> DataField:
-        """The column of this name; `UsageError` names the columns there are."""
+        """The column of this name; `UsageError` names those that may be meant, and the columns there are."""
         for candidate in self.fields:
             if candidate.name == name:
                 return candidate
-        raise UsageError(f"there is no column {name!r}; the columns are {', '.join(f.name for f in self.fields)}")
+        by_lower: dict[str, list[str]] = {}
+        for known in self.names:
+            by_lower.setdefault(known.lower(), []).append(known)
+        close = [meant for lower in get_close_matches(name.lower(), by_lower, n=2, cutoff=0.7) for meant in by_lower[lower]]
+        meant = f"; did you mean {' or '.join(close)}? The" if close else "; the"
+        more = f" and {len(self.fields) - _MOST_NAMED} more" if len(self.fields) > _MOST_NAMED else ""
+        raise UsageError(f"there is no column {name!r}{meant} columns are {', '.join(self.names[:_MOST_NAMED])}{more}")
 
     def has_field(self, name: str) -> bool:
         return any(candidate.name == name for candidate in self.fields)

@@ -140,6 +140,8 @@ class Column:
 
     def like(self, pattern: str, escape: str = "\\") -> Test:
         """`%` stands for any text, `_` for one character that does not end a line; `escape` before them takes their meaning away."""
+        if pattern is not None and not isinstance(pattern, str):
+            raise UsageError(f"the pattern of like must be text, not {pattern!r}")
         return Test(Op.LIKE, self.name, (pattern if pattern is None else with_backslash(pattern, escape),))
 
     def startswith(self, prefix: str | bytes) -> Test:

@@ -9,7 +9,7 @@ is that value or lies above it; `maintainer.read.expression` turns the compariso
 | BOOLEAN                | bool                                                                          |
 | integers, DECIMAL      | int, Decimal, float (its shortest decimal form); not bool                     |
 | FLOAT, DOUBLE          | float, int, Decimal (rounded to the column's width); not bool                 |
-| CHAR, VARCHAR          | str                                                                           |
+| CHAR, VARCHAR          | str, or bytes that are UTF-8                                                  |
 | BINARY, VARBINARY      | bytes, bytearray, memoryview                                                  |
 | DATE                   | date, datetime, text                                                          |
 | TIME                   | time, timedelta of the day, text                                              |
@@ -30,6 +30,7 @@ from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+from maintainer.data.values import date_text, time_text, timestamp_text
 from maintainer.errors import UsageError
 from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, INTEGERS, TIMESTAMPS, DataType, TypeRoot
 
@@ -87,7 +88,7 @@ def place(literal: Any, data_type: DataType, column: str, time_zone: str = "UTC"
     elif root in FLOATS:
         found = _floating(value, root == TypeRoot.FLOAT)
     elif root in CHARACTERS:
-        found = Place(_text(value, column)) if isinstance(value, str) else None
+        found = Place(_text(value, column)) if isinstance(value, str | bytes | bytearray | memoryview) else None
     elif root in BINARIES:
         found = Place(bytes(value)) if isinstance(value, bytes | bytearray | memoryview) else None
     elif root == TypeRoot.DATE:
@@ -214,7 +215,12 @@ def _floating(value: Any, single: bool) -> Place | None:
     return Place(number)
 
 
-def _text(value: str, column: str) -> str:
+def _text(value: str | bytes | bytearray | memoryview, column: str) -> str:
+    if not isinstance(value, str):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            raise UsageError(f"the bytes {bytes(value)[:80]!r} for column {column!r} are not UTF-8, and every text is") from None
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -339,6 +345,13 @@ def _clock(match: re.Match[str]) -> int:
 
 
 def _shown(literal: Any) -> str:
+    match literal:
+        case Days():
+            return f"DATE '{date_text(literal.days)}'"
+        case TimeOfDay():
+            return f"TIME '{time_text(literal.nanos // 1_000_000)}'"
+        case Instant():
+            return f"TIMESTAMP '{timestamp_text(literal.nanos)}{'Z' if literal.zoned else ''}'"
     if hasattr(literal, "as_py") and not str(literal.type).startswith("timestamp"):
         literal = literal.as_py()
     text = repr(literal)
@@ -347,8 +360,10 @@ def _shown(literal: Any) -> str:
 
 def _wanted(data_type: DataType) -> str:
     root = data_type.root
-    if root in INTEGERS or root == TypeRoot.DECIMAL or root in FLOATS:
+    if root in INTEGERS or root == TypeRoot.DECIMAL:
         return "a number"
+    if root in FLOATS:
+        return "a number (in SQL also CAST('NaN' AS DOUBLE))"
     if root in CHARACTERS:
         return "text"
     if root in BINARIES:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,13 @@ _FUNCTIONS = {
     "array_contains": Op.ARRAY_CONTAINS,
     "arrays_overlap": Op.ARRAYS_OVERLAP,
     "array_contains_all": Op.ARRAY_CONTAINS_ALL,
+}
+_INSTEAD = {
+    "ILike": "LIKE heeds the case",
+    "RegexpLike": "LIKE and contains(c, s) may do",
+    "SimilarTo": "LIKE and contains(c, s) may do",
+    "NullSafeEQ": "write c = v, or c IS NULL",
+    **dict.fromkeys(("Subquery", "Select", "Exists"), "a condition is about the columns of one table"),
 }
 _FLOAT_TEXTS = {"nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf"}
 
@@ -190,7 +198,9 @@ def _comparison(node: exp.Expression) -> Expression:
     if type(right).__name__ == "Boolean" and op in (Op.EQ, Op.NE):  # contains(c, 'x') = TRUE
         condition = _condition(left)
         return condition if bool(right.args["this"]) is (op == Op.EQ) else Negation(condition)
-    raise UsageError(f"{_sql(node)} does not compare a column with a literal; {SUPPORTED}")
+    both = all(type(side).__name__ == "Literal" for side in (left, right))
+    hint = "a name stands in backticks, not in quotes" if both else "nothing is computed from columns, and literals are only written down"
+    raise UsageError(f"{_sql(node)} does not compare a column with a literal ({hint}); {SUPPORTED}")
 
 
 def _is(node: exp.Expression) -> Expression:
@@ -218,7 +228,7 @@ def _function(node: exp.Expression) -> Expression:
     name, arguments = _call(node)
     op = _FUNCTIONS.get(name)
     if op is None:
-        raise _refused(node)
+        raise _refused(node, close=get_close_matches(name, _FUNCTIONS, n=1, cutoff=0.7))
     wanted = 1 if op in (Op.IS_NAN, Op.IS_NULL, Op.IS_NOT_NULL) else 2
     if len(arguments) != wanted:
         raise UsageError(f"{name} takes {wanted} argument{'s' * (wanted > 1)}, not {len(arguments)}: {_sql(node)}")
@@ -264,7 +274,7 @@ def _only(node: Any, *keys: str) -> Any:
     """The first of `keys`; an argument beyond them (a subquery, ANY, an option of a newer sqlglot) must not be ignored silently."""
     for key, value in node.args.items():
         if key not in keys and key != "negate" and value not in (None, False, []):
-            raise _refused(node)
+            raise _refused(node, value)
     return node.args.get(keys[0])
 
 
@@ -282,7 +292,7 @@ def _is_column(node: Any) -> bool:
 def _column(node: Any) -> str:
     node = _bare(node)
     if not _is_column(node):
-        raise UsageError(f"{_sql(node)} is not a column; {SUPPORTED}")
+        raise UsageError(f"{_sql(node)} is not a column (nothing is computed from columns); {SUPPORTED}")
     identifier = node.args["this"]
     if any(value for key, value in node.args.items() if key != "this") or type(identifier).__name__ != "Identifier":
         raise UsageError(f"{_sql(node)}: only top-level columns can be tested (quote a name that holds a dot by backticks)")
@@ -325,7 +335,7 @@ def _value(name: str, node: Any) -> Any:
         case "Column":
             raise UsageError(f"{_sql(node)} is a column; a column can only be compared with a literal (text stands in single quotes)")
         case _:
-            raise UsageError(f"{_sql(node)} is not a literal; {SUPPORTED}")
+            raise UsageError(f"{_sql(node)} is not a literal (nothing is computed: write the value itself); {SUPPORTED}")
 
 
 def _number(text: str) -> int | Decimal:
@@ -371,8 +381,10 @@ def _type_name(node: Any) -> str:
     return str(getattr(kind, "value", kind)).upper()
 
 
-def _refused(node: Any) -> UsageError:
-    return UsageError(f"{_sql(node)} is not supported; {SUPPORTED}")
+def _refused(node: Any, part: Any = None, close: Sequence[str] = ()) -> UsageError:
+    """What is not supported, perhaps for a part of it, with what to do instead."""
+    instead = _INSTEAD.get(type(part or node).__name__) or (f"did you mean {close[0]}?" if close else "")
+    return UsageError(f"{_sql(node)} is not supported; {instead + '; ' if instead else ''}{SUPPORTED}")
 
 
 def _sql(node: Any) -> str:

@@ -53,6 +53,8 @@ def bound(expression: Expression, time_zone: str = "UTC") -> Predicate:
     ("expression", "leaf"),
     [
         (col("id") == 1, Leaf(Op.EQ, "id", (1,))),
+        (col("s") == "é".encode(), Leaf(Op.EQ, "s", ("é",))),
+        (col("s").isin([b"a", bytearray(b"b")]), Leaf(Op.IN, "s", ("a", "b"))),
         (col("id") != 1, Leaf(Op.NE, "id", (1,))),
         (col("id") < 1, Leaf(Op.LT, "id", (1,))),
         (1 < col("id"), Leaf(Op.GT, "id", (1,))),  # noqa: SIM300

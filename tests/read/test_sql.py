@@ -91,6 +91,7 @@ def parsed(sql: str) -> Predicate:
         ("ltz > TIMESTAMP '1970-01-01 00:00:01'", Leaf(Op.GT, "ltz", (10**9,))),
         ("by = X'0aFF'", Leaf(Op.EQ, "by", (b"\x0a\xff",))),
         ("by = x''", Leaf(Op.EQ, "by", (b"",))),
+        ("s = X'c3a9'", Leaf(Op.EQ, "s", ("é",))),
         ("dec > 1.5", Leaf(Op.GT, "dec", (Decimal("1.50"),))),
         ("dec = -1e1", Leaf(Op.EQ, "dec", (Decimal("-10.00"),))),
         ("d = 1e-3", Leaf(Op.EQ, "d", (0.001,))),
@@ -153,6 +154,17 @@ def test_nan_and_minus_zero_can_be_said() -> None:
         ("frobnicate(a)", "is not supported"),
         ("x.y = 1", "only top-level columns"),
         ("nope = 1", "there is no column 'nope'; the columns are id, a, b"),
+        ("A = 1", "there is no column 'A'; did you mean a[?] The columns are id, a, b"),
+        ("tag = 1", "there is no column 'tag'; did you mean tags[?] "),
+        ("contain(s, 'x')", "is not supported; did you mean contains[?]; a condition may use"),
+        ("s ILIKE 'x'", "LIKE heeds the case; a condition may use"),
+        ("a IN (SELECT 1)", "a condition is about the columns of one table"),
+        ("length(s) > 1", r"does not compare a column with a literal \(nothing is computed from columns"),
+        ("'a' = 1", r"\(a name stands in backticks, not in quotes\)"),
+        ("ts > now()", r"'NOW\(\)' is not a literal \(nothing is computed"),
+        ("s = DATE '2024-01-31'", "^DATE '2024-01-31' is not a value for column 's' of type STRING; give text$"),
+        ("d = 'NaN'", r"give a number \(in SQL also CAST\('NaN' AS DOUBLE\)\)$"),
+        ("s = X'ff'", "are not UTF-8"),
         ("a = 'x'", "str 'x' is not a value for column 'a' of type INT"),
         ("dt = DATE '2024-13-01'", "no such day"),
         ("dt = DATE 'x'", "is not a date"),
@@ -228,6 +240,12 @@ WORDS = [
     "[",
     "::",
 ]
+
+
+def test_of_many_columns_some_are_named() -> None:
+    wide = schema({"id": "INT", **{f"column_{i}": "INT" for i in range(200)}})
+    with pytest.raises(UsageError, match=r"did you mean column_77 or column_\d+\? The columns are id, .*column_48 and 151 more$"):
+        parse_predicate("Colum_77 = 1", wide)
 
 
 @settings(max_examples=60, deadline=None)
