@@ -9,18 +9,19 @@ otherwise.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from maintainer.data.arrow_types import value_schema
 from maintainer.data.values import partition_json
 from maintainer.errors import MissingFile, UsageError
 from maintainer.format.split import decode as decode_split
-from maintainer.model.predicate import Predicate, fields_of
+from maintainer.model.predicate import And, Leaf, Or, Predicate, fields_of
 from maintainer.model.report import Entry, Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
@@ -28,10 +29,10 @@ from maintainer.model.split import Split
 from maintainer.model.types import DataField
 from maintainer.read import travel
 from maintainer.read.expression import Column, Expression, bind
-from maintainer.read.order import OrderBy, SortKey, sort_keys, sorted_rows
+from maintainer.read.order import OrderBy, SortKey, sort_keys
 from maintainer.read.plan import FilePlan, ScanPlan, plan_scan
 from maintainer.read.scan_split import ScanSplit
-from maintainer.read.split_reader import SplitReader
+from maintainer.read.split_reader import MEMORY, SplitReader
 from maintainer.read.splits import adopted, splits_of
 from maintainer.read.sql import parse_predicate
 from maintainer.table.state import SnapshotExpired, is_leaving, state_of
@@ -41,7 +42,7 @@ from maintainer.table.support import check_live_files, check_readable, naming
 if TYPE_CHECKING:
     from maintainer.merge.spilling import Spill
 
-Condition = str | Expression | Column | Predicate
+Condition: TypeAlias = str | Expression | Column | pc.Expression | Predicate
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,10 @@ class Explanation(Report):
 class Scan:
     """The rows of a snapshot that satisfy `where`.
 
-    `where` is SQL, `col("a") > 1`, or a bound predicate; `columns` are in the asked order (None: all); `order_by` is a column, `"c DESC"`, or
-    a list (NULLs first ascending, last descending); at most one of `snapshot_id`, `tag` and `as_of` (epoch milliseconds, a time, or text)
-    chooses the snapshot; `use_index=False` reads without indexes, with the same rows. Where files are merged, `memory` is a budget in bytes,
-    and what does not fit goes to `spill`.
+    `where` is SQL, `col("a") > 1`, a pyarrow expression, or a bound predicate; `columns` are in the asked order (None: all); `order_by` is a
+    column, `"c DESC"`, or a list (NULLs first ascending, last descending); at most one of `snapshot_id`, `tag` and `as_of` (epoch
+    milliseconds, a time, or text) chooses the snapshot; `use_index=False` reads without indexes, with the same rows. Where files are merged
+    or rows are sorted, `memory` is a budget in bytes, and what does not fit goes to `spill`.
     """
 
     store: TableStore
@@ -115,7 +116,7 @@ class Scan:
         return Explanation(self.store.name, None if plan.snapshot is None else plan.snapshot.id, files)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as a stream; with `order_by` they are sorted in memory first."""
+        """The rows as a stream. With `order_by` all are sorted before the first comes out, in the memory that the scan has."""
         plan = self.plan()
         columns, keys = self._checked(plan.schema)
         return self._rows(plan, columns, keys)
@@ -125,13 +126,13 @@ class Scan:
         columns, keys = self._checked(plan.schema)
         return pa.Table.from_batches(self._rows(plan, columns, keys), schema=_arrow_schema(plan.schema, columns)).select(list(columns))
 
-    def to_pandas(self) -> Any:
-        """A pandas DataFrame; needs pandas."""
+    def to_pandas(self, **options: Any) -> Any:
+        """A pandas DataFrame; needs pandas. `options` are those of pyarrow's `Table.to_pandas`, like `types_mapper=pandas.ArrowDtype`."""
         try:
             import pandas  # noqa: F401
         except ImportError:
             raise UsageError("to_pandas needs pandas: pip install 'paimon-maintainer[pandas]'") from None
-        return self.to_arrow().to_pandas()
+        return self.to_arrow().to_pandas(**{"split_blocks": True, "self_destruct": True, **options})
 
     def to_polars(self) -> Any:
         """A polars DataFrame; needs polars."""
@@ -186,12 +187,23 @@ class Scan:
         if self.where is None:
             return None
         if isinstance(self.where, str):
-            return parse_predicate(self.where, schema, self.store.options().time_zone)
+            return parse_predicate(self.where, schema, self._time_zone)
         if isinstance(self.where, Expression | Column):
-            return bind(self.where, schema, self.store.options().time_zone)
+            return bind(self.where, schema, self._time_zone)
+        if isinstance(self.where, pc.Expression):
+            from maintainer.read.arrow_expression import bind_arrow
+
+            return bind_arrow(self.where, schema, self._time_zone)
+        if not isinstance(self.where, Leaf | And | Or):
+            raise UsageError(f"where is SQL, a condition of maintainer.col, or a pyarrow expression, not {type(self.where).__name__}")
         for name in fields_of(self.where):
             schema.field(name)
         return self.where
+
+    @property
+    def _time_zone(self) -> str:
+        """Of literals: as the latest schema says."""
+        return self.store.options().time_zone
 
     def _checked(self, schema: TableSchema) -> tuple[tuple[str, ...], tuple[SortKey, ...]]:
         """The columns that come out, and the sort keys."""
@@ -209,24 +221,23 @@ class Scan:
             return
         with naming(self.store.name):
             check_live_files(file.file for file in plan.to_read)
-        wanted = tuple(dict.fromkeys((*columns, *(key.column for key in keys))))
-        batches = self._unordered(plan, wanted)
-        if keys:
-            table = _sorted(batches, wanted, keys, plan.schema, self.limit)
-            yield from table.select(list(columns)).to_batches(max_chunksize=65_536)
+        if not keys:
+            with closing(self._unordered(plan, columns, self.memory)) as batches:
+                yield from batches if self.limit is None else _first_rows(batches, self.limit)
             return
-        left = self.limit
-        for batch in batches:
-            if left is not None:
-                batch = batch.slice(0, left)
-                left -= batch.num_rows
-            yield batch
-            if left == 0:
-                return
+        from maintainer.data.spill import Spill
+        from maintainer.read.sorting import Sorter
 
-    def _unordered(self, plan: ScanPlan, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        wanted = tuple(dict.fromkeys((*columns, *(key.column for key in keys))))
+        memory = (self.memory or MEMORY) // 2  # one half to merge with, where files have to be, one to sort with
+        sorter = Sorter(plan.schema, keys, self.limit, memory, self.spill or Spill())
+        with closing(self._unordered(plan, wanted, memory)) as batches, closing(sorter.sorted(batches)) as ordered:
+            for batch in ordered:
+                yield batch.select(list(columns))
+
+    def _unordered(self, plan: ScanPlan, columns: tuple[str, ...], memory: int | None) -> Generator[pa.RecordBatch]:
         assert plan.snapshot is not None
-        reader = SplitReader(self.store, plan.schema, columns, plan.predicate, self.memory, self.spill)
+        reader = SplitReader(self.store, plan.schema, columns, plan.predicate, memory, self.spill)
         with self._expiring(plan.snapshot):
             for split in splits_of(self.store, plan):
                 yield from reader.batches(split)
@@ -242,6 +253,14 @@ class Scan:
             raise
 
 
+def _first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
+        if limit <= 0:
+            return
+
+
 def _decision(plan: ScanPlan, file: FilePlan) -> FileDecision:
     partition = partition_json(plan.schema, file.bucket.partition)
     return FileDecision(
@@ -251,19 +270,3 @@ def _decision(plan: ScanPlan, file: FilePlan) -> FileDecision:
 
 def _arrow_schema(schema: TableSchema, columns: Iterable[str]) -> pa.Schema:
     return value_schema(schema.field(name) for name in columns)
-
-
-def _sorted(
-    batches: Iterator[pa.RecordBatch], columns: tuple[str, ...], keys: tuple[SortKey, ...], schema: TableSchema, limit: int | None
-) -> pa.Table:
-    """All rows in order; with a limit, no more than a multiple of it is held at a time."""
-    arrow = _arrow_schema(schema, columns)
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if limit is not None and rows > max(4 * limit, 1 << 20):
-            held = sorted_rows(pa.Table.from_batches(held, schema=arrow), keys, schema, limit).to_batches()
-            rows = sum(part.num_rows for part in held)
-    return sorted_rows(pa.Table.from_batches(held, schema=arrow), keys, schema, limit)

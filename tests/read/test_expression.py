@@ -246,6 +246,7 @@ def test_comparisons_with_any_number_hold_as_in_arithmetic(op: str, negate: bool
         (lambda: col("s").like("a\\"), "invalid escape sequence"),
         (lambda: col("s").like("a!", escape="!"), "invalid escape sequence"),
         (lambda: col("s").like("a", escape="ab"), "must be one character"),
+        (lambda: col("s").like(b"a%"), "the pattern of like must be text, not b'a%'"),
         (lambda: col("s").like("_" * 5000), "too long"),
         (lambda: col("s").array_contains("x"), "array_contains needs an ARRAY"),
         (lambda: col("a").array_contains("x"), r"column 'a \(element\)' of type TINYINT"),
