@@ -1,6 +1,6 @@
 """Predicates for tests: what a predicate means for one row, in plain Python from the rules of spec 07 §3, §4 — and random ones.
 
-`holds` is the model that the vectorized residual, the indexes and the pruning are compared with.
+`holds` is the model that the vectorized residual, the indexes and the pruning are compared with. It uses nothing of the package but the tree.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from maintainer.model.predicate import And, Leaf, Op, Or, Predicate
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import MAX_LENGTH, DataField, DataType, TypeRoot
-from maintainer.model.values import order_key
 
 STRING = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 LINE_ENDS = "\n\r\x85\u2028\u2029"
@@ -64,6 +64,13 @@ def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool:
     return truth(predicate, row) is True
 
 
+def order_key(value: Any) -> Any:
+    """What sorts as the value does for Java's readers: −0.0 below 0.0, NaN above all, texts by their bytes."""
+    if isinstance(value, float):
+        return (1, 0.0, 0.0) if math.isnan(value) else (0, value, math.copysign(1, value))
+    return _octets(value)
+
+
 def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
     """True, False, or None for unknown."""
     if isinstance(predicate, Leaf):
@@ -101,11 +108,11 @@ def _leaf(leaf: Leaf, value: Any) -> bool | None:
         return None
     match leaf.op:
         case Op.STARTS_WITH:
-            return value.startswith(leaf.literal)
+            return _octets(value).startswith(_octets(leaf.literal))
         case Op.ENDS_WITH:
-            return value.endswith(leaf.literal)
+            return _octets(value).endswith(_octets(leaf.literal))
         case Op.CONTAINS:
-            return leaf.literal in value
+            return _octets(leaf.literal) in _octets(value)
         case Op.LIKE:
             return like(value, leaf.literal)
     key, literals = order_key(value), [order_key(literal) for literal in leaf.literals]
@@ -129,6 +136,11 @@ def _contained(literal: Any, elements: Sequence[Any]) -> bool | None:
     return None if None in elements else False
 
 
+def _octets(value: Any) -> Any:
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=4096)
 def like(text: str, pattern: str) -> bool:
     """LIKE by trying everything."""
     if not pattern:
