@@ -103,6 +103,7 @@ def publish(store: TableStore, snapshot: Snapshot, waits: Iterator[float], verif
         lost = "another writer has put its own snapshot over this commit, which is made again on top of it"
         log.error("publish.replaced", table=store.name, snapshot=snapshot.id, lost_uuid=snapshot.uuid, error=lost, do=AGAINST_REPLACEMENT)
         return Outcome.REPLACED
+    store.look_from(snapshot)
     return Outcome.WON
 
 

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from maintainer.data.arrow_types import value_schema
 from maintainer.data.values import partition_json
 from maintainer.errors import MissingFile, UsageError
-from maintainer.format.split import decode as decode_split
 from maintainer.model.predicate import And, Leaf, Or, Predicate, fields_of
 from maintainer.model.report import Entry, Report
 from maintainer.model.schema import TableSchema
@@ -32,7 +31,7 @@ from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.order import OrderBy, SortKey, sort_keys
 from maintainer.read.plan import FilePlan, ScanPlan, plan_scan
 from maintainer.read.scan_split import ScanSplit
-from maintainer.read.split_reader import MEMORY, SplitReader
+from maintainer.read.split_reader import MEMORY, SCORE, SplitReader
 from maintainer.read.splits import adopted, splits_of
 from maintainer.read.sql import parse_predicate
 from maintainer.table.state import SnapshotExpired, is_leaving, state_of
@@ -159,8 +158,8 @@ class Scan:
         _, schema = self._resolve()
         with naming(self.store.name):
             check_readable(schema)
-        reader = SplitReader(self.store, schema, self._checked(schema)[0], self._bound(schema), self.memory, self.spill)
-        return ScanSplit(reader, adopted(self.store, schema, decode_split(split) if isinstance(split, bytes) else split))
+        reader = SplitReader(self.store, schema, self._checked(schema, SCORE.name)[0], self._bound(schema), self.memory, self.spill)
+        return ScanSplit(reader, adopted(self.store, schema, split))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         plan = self.plan()
@@ -202,16 +201,18 @@ class Scan:
 
     @property
     def _time_zone(self) -> str:
-        """Of literals: as the latest schema says."""
-        return self.store.options().time_zone
+        """Of literals: as the latest schema says, which was looked at unless the call itself chooses a snapshot."""
+        travels = (self.snapshot_id, self.tag, self.as_of) != (None, None, None)
+        return self.store.options(None if travels else self.store.last_known_schema()).time_zone
 
-    def _checked(self, schema: TableSchema) -> tuple[tuple[str, ...], tuple[SortKey, ...]]:
-        """The columns that come out, and the sort keys."""
+    def _checked(self, schema: TableSchema, also: str | None = None) -> tuple[tuple[str, ...], tuple[SortKey, ...]]:
+        """The columns that come out, and the sort keys; `also` is a column that is not the table's."""
         if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 0):
             raise UsageError(f"limit must be a number of rows, not {self.limit!r}")
         columns = schema.names if self.columns is None else (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
         for name in columns:
-            schema.field(name)
+            if name != also:
+                schema.field(name)
         if len(set(columns)) < len(columns):
             raise UsageError(f"a column is asked for twice: {', '.join(columns)}")
         return columns, sort_keys(self.order_by, schema)

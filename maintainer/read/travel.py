@@ -15,12 +15,14 @@ and options are refused (`maintainer.table.support`).
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 
 from maintainer.errors import UsageError
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import CommitKind, Snapshot
 from maintainer.model.types import DataType, TypeRoot
 from maintainer.read.literals import place
+from maintainer.storage.ahead import ahead
 from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_readable, naming
@@ -32,6 +34,7 @@ _ANY_IDENTIFIER = 2**63 - 1
 
 def chosen(store: TableStore) -> tuple[Snapshot | None, TableSchema]:
     """The snapshot to read when the call does not choose one, and the schema to read it with."""
+    latest = _latest_ahead(store)
     schema = store.latest_schema()
     with naming(store.name):
         check_readable(schema)
@@ -47,8 +50,16 @@ def chosen(store: TableStore) -> tuple[Snapshot | None, TableSchema]:
     if mode == "compacted-full":
         return _compacted(store, options), schema
     if mode in _LATEST or mode == "default":
-        return store.latest_snapshot(), schema
+        return latest(), schema
     raise UsageError(f"{store.name}: option scan.mode = {mode} needs one of {', '.join(_KEYS)}")
+
+
+def _latest_ahead(store: TableStore) -> Callable[[], Snapshot | None]:
+    """The latest snapshot, found while the schema is looked for, unless the last known one chooses another."""
+    known = store.last_known_schema()
+    if known is None or any(store.options(known).text(key) for key in ("scan.mode", *_KEYS)):
+        return store.latest_snapshot
+    return ahead(store.storage, store.latest_snapshot)
 
 
 def at_time(store: TableStore, moment: int | str | dt.datetime) -> Snapshot:

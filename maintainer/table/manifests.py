@@ -1,6 +1,7 @@
 """Reading manifests, and what their entries say together (spec 01 §5.2, §9.3; Java `ManifestFile`, `FileEntry.mergeEntries`).
 
 Manifests never change, so decoded ones are kept by name within a bound: the state after a following snapshot costs only the new manifests.
+Both lists of a snapshot are read at the same time, and so are the manifests that they name (`maintainer.storage.ahead`).
 Names are checked here, once, before anybody makes a path of them.
 """
 
@@ -8,13 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from maintainer.errors import CorruptFile, CorruptTable, MissingFile, Unsupported
 from maintainer.format import index_manifest, manifest, manifest_list
 from maintainer.model.files import FileIdentity, FileKind, IndexManifestEntry, ManifestEntry, ManifestFileMeta
 from maintainer.model.snapshot import Snapshot
+from maintainer.storage.ahead import MOST, ahead, in_turn
 from maintainer.storage.layout import Layout, check_file_name
 from maintainer.storage.storage import Storage
 
@@ -22,6 +26,8 @@ T = TypeVar("T")
 
 KEPT_ENTRIES = 100_000
 """Decoded entries kept in memory, about 1 KB each."""
+AHEAD = 16 << 20
+"""Bytes of manifests that are read at the same time, and wait with what is decoded of them."""
 
 
 class Manifests:
@@ -68,8 +74,12 @@ class Manifests:
 
     def lists_of(self, snapshot: Snapshot) -> tuple[tuple[ManifestFileMeta, ...], tuple[ManifestFileMeta, ...]]:
         """The manifests of a snapshot's base list and of its delta list."""
-        base = self.files_of(snapshot.base_manifest_list, f"snapshot {snapshot.id}", snapshot.base_manifest_list_size)
-        return base, self.delta_of(snapshot)
+        delta = ahead(self._storage, partial(self.delta_of, snapshot))
+        return self.base_of(snapshot), delta()
+
+    def base_of(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+        """The manifests of a snapshot's base list."""
+        return self.files_of(snapshot.base_manifest_list, f"snapshot {snapshot.id}", snapshot.base_manifest_list_size)
 
     def delta_of(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a snapshot's delta list."""
@@ -77,25 +87,29 @@ class Manifests:
 
     def delta_entries(self, snapshot: Snapshot) -> Iterator[ManifestEntry]:
         """What a snapshot changed, in order."""
-        for meta in self.delta_of(snapshot):
-            yield from self.entries(meta.file_name, snapshot.delta_manifest_list)
+        return chain.from_iterable(self._entries_of([(snapshot.delta_manifest_list, meta) for meta in self.delta_of(snapshot)]))
+
+    def _entries_of(self, named: Sequence[tuple[str, ManifestFileMeta]]) -> Iterator[tuple[ManifestEntry, ...]]:
+        """The entries of manifests, each with the list that names it."""
+        largest = max((meta.file_size for _, meta in named), default=1)
+        calls = (partial(self.entries, meta.file_name, list_name) for list_name, meta in named)
+        return in_turn(self._storage, calls, max(2, min(MOST, AHEAD // max(largest, 1))))
 
     def live_entries(self, snapshot: Snapshot) -> dict[FileIdentity, ManifestEntry]:
         """The data files of a snapshot."""
-        base, delta = self.lists_of(snapshot)
+        lists = zip((snapshot.base_manifest_list, snapshot.delta_manifest_list), self.lists_of(snapshot), strict=True)
+        named = [(list_name, meta) for list_name, metas in lists for meta in metas]
         live: dict[FileIdentity, ManifestEntry] = {}
         deleted_by: dict[FileIdentity, str] = {}
-        for list_name, metas in ((snapshot.base_manifest_list, base), (snapshot.delta_manifest_list, delta)):
-            for meta in metas:
-                entries = self.entries(meta.file_name, list_name)
-                promised = meta.num_added_files + meta.num_deleted_files
-                if len(entries) != promised:
-                    raise CorruptTable(f"{self.display(meta.file_name)}: holds {len(entries)} entries, {list_name} says {promised}")
-                try:
-                    for entry in merge_into(live, entries):
-                        deleted_by[entry.identity] = meta.file_name
-                except CorruptTable as error:
-                    raise CorruptTable(f"{self.display(meta.file_name)}: {error}") from None
+        for (list_name, meta), entries in zip(named, self._entries_of(named), strict=True):
+            promised = meta.num_added_files + meta.num_deleted_files
+            if len(entries) != promised:
+                raise CorruptTable(f"{self.display(meta.file_name)}: holds {len(entries)} entries, {list_name} says {promised}")
+            try:
+                for entry in merge_into(live, entries):
+                    deleted_by[entry.identity] = meta.file_name
+            except CorruptTable as error:
+                raise CorruptTable(f"{self.display(meta.file_name)}: {error}") from None
         for identity, entry in live.items():
             if entry.kind is FileKind.DELETE:
                 raise CorruptTable(

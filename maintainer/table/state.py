@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from maintainer.errors import CorruptTable, MaintainerError, MissingFile
@@ -27,6 +27,7 @@ from maintainer.model.bucket import BucketState
 from maintainer.model.files import DELETION_VECTORS, BucketKey, DataFileMeta, FileIdentity, FileKind, IndexFileMeta, ManifestEntry
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
+from maintainer.storage.ahead import ahead, in_turn
 from maintainer.table.manifests import merge_into
 from maintainer.table.store import TableStore
 
@@ -71,7 +72,8 @@ class TableState:
         if not live:
             return ()
         first = min(live)
-        return tuple(store.schema(number) for number in sorted(live.union(number for number in store.known_schema_ids() if number > first)))
+        ids = sorted(live.union(number for number in store.known_schema_ids() if number > first))
+        return tuple(in_turn(store.storage, (partial(store.schema, number) for number in ids)))
 
 
 def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | None = None, schema: TableSchema | None = None) -> TableState:
@@ -79,14 +81,16 @@ def load_state(store: TableStore, snapshot: Snapshot, previous: TableState | Non
     schema = schema or store.latest_schema()
     if previous is not None and previous.snapshot == snapshot and previous.schema == schema:
         return previous
+    indexes_of: Callable[[], dict[BucketKey, _Indexes]]
+    if previous is not None and previous.snapshot.index_manifest == snapshot.index_manifest:
+        indexes_of = partial(_known_indexes, previous)
+    else:
+        indexes_of = ahead(store.storage, partial(_index_files, store, snapshot, bool(schema.primary_keys)))
     try:
         files = _changed_files(store, snapshot, previous) if previous is not None else None
         if files is None or previous is None:
             files = _all_files(store, snapshot)
-        if previous is not None and previous.snapshot.index_manifest == snapshot.index_manifest:
-            indexes = {key: (b.deletion_file, b.payloads, b.other_index_files) for key, b in previous.buckets.items() if _has_indexes(b)}
-        else:
-            indexes = _index_files(store, snapshot, bool(schema.primary_keys))
+        indexes = indexes_of()
     except MissingFile as error:
         if store.find_snapshot(snapshot.id) is None and not _is_tagged(store, snapshot):
             raise SnapshotExpired(f"{store.name}: snapshot {snapshot.id} expired while it was read; try again") from error
@@ -147,7 +151,8 @@ def _changed_files(store: TableStore, snapshot: Snapshot, previous: TableState) 
         return {key: _without_indexes(bucket) for key, bucket in previous.buckets.items() if bucket.files}
     if not 0 < steps <= MAX_STEPS:
         return None
-    chain = [*map(store.find_snapshot, range(previous.snapshot.id, snapshot.id)), snapshot]
+    ids = range(previous.snapshot.id, snapshot.id)
+    chain = [*in_turn(store.storage, (partial(store.find_snapshot, number) for number in ids)), snapshot]
     if None in chain or chain[0] != previous.snapshot:
         return None
     try:
@@ -159,6 +164,9 @@ def _changed_files(store: TableStore, snapshot: Snapshot, previous: TableState) 
 def _after_deltas(store: TableStore, previous: TableState, chain: Sequence[Snapshot]) -> dict[BucketKey, BucketState] | None:
     """`chain` are the snapshots from that of `previous` on."""
     changes: defaultdict[BucketKey, list[ManifestEntry]] = defaultdict(list)
+    base = ahead(store.storage, partial(store.manifests.base_of, chain[-1]))
+    deltas_of = in_turn(store.storage, (partial(store.manifests.delta_of, step) for step in chain))
+    deltas = {meta.file_name for metas in list(deltas_of)[:-1] for meta in metas}
     for step in chain[1:]:
         for entry in store.manifests.delta_entries(step):
             changes[entry.bucket_key].append(entry)
@@ -172,9 +180,7 @@ def _after_deltas(store: TableStore, previous: TableState, chain: Sequence[Snaps
             return None
         if live:
             buckets[key] = _bucket(key, list(live.values()))
-    base, _ = store.manifests.lists_of(chain[-1])
-    deltas = {meta.file_name for step in chain[:-1] for meta in store.manifests.delta_of(step)}
-    return buckets if deltas <= {meta.file_name for meta in base} else None
+    return buckets if deltas <= {meta.file_name for meta in base()} else None
 
 
 def _bucket(key: BucketKey, entries: list[ManifestEntry]) -> BucketState:
@@ -187,6 +193,11 @@ def _without_indexes(bucket: BucketState) -> BucketState:
 
 def _has_indexes(bucket: BucketState) -> bool:
     return bucket.deletion_file is not None or bool(bucket.payloads or bucket.other_index_files)
+
+
+def _known_indexes(previous: TableState) -> dict[BucketKey, _Indexes]:
+    buckets = previous.buckets.items()
+    return {key: (each.deletion_file, each.payloads, each.other_index_files) for key, each in buckets if _has_indexes(each)}
 
 
 def _index_files(store: TableStore, snapshot: Snapshot, primary_key_table: bool) -> dict[BucketKey, _Indexes]:

@@ -1,7 +1,8 @@
 """An opened table: its schemas and snapshots (spec 01 §4, §5.3, §6; Java `SchemaManager`, `SnapshotManager`, `TagManager`).
 
 The latest snapshot is the hint's only if `snapshot-<hint>` exists and `snapshot-<hint+1>` does not; else it is found by listing. A hint that
-lags, leads, or holds garbage costs one listing and changes nothing.
+lags, leads, or holds garbage costs one listing and changes nothing. A store that has found a latest snapshot before asks for that one and for
+its follower together with the hint, by the same rule: so an unchanged table costs one round trip, whatever it is that the hint says.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
@@ -21,6 +22,7 @@ from maintainer.format.json_document import Document
 from maintainer.format.kept import Cache
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
+from maintainer.storage.ahead import ahead
 from maintainer.storage.layout import Layout, check_file_name
 from maintainer.storage.storage import Entry, OutcomeUnknown, Storage, join_uri
 from maintainer.table.manifests import Manifests
@@ -145,18 +147,29 @@ class TableStore:
 
     def latest_schema(self) -> TableSchema:
         """The newest schema, with the dynamic options merged into its own."""
+        newest = self._look_for_newest()
+        if newest is None:
+            raise NotATable(f"{self.name}: not a Paimon table: there is no {self._paths.schema_directory}/schema-<id>")
+        schema = self._with_options(self.schema(newest))
+        if self._layout is None:
+            self._layout = Layout.of(schema, self.branch)
+        return schema
+
+    def _look_for_newest(self) -> int | None:
         entries = self._numbered(self._paths.schema_directory, _SCHEMA)
         if not entries:
-            raise NotATable(f"{self.name}: not a Paimon table: there is no {self._paths.schema_directory}/schema-<id>")
+            return None
         newest = max(entries)
         with self._lock:
             self._listed = tuple(sorted(entries))
             if self._newest != entries[newest]:
                 self._newest, self._schemas, self._layout = entries[newest], {}, None
-        schema = self._with_options(self.schema(newest))
-        if self._layout is None:
-            self._layout = Layout.of(schema, self.branch)
-        return schema
+        return newest
+
+    def last_known_schema(self) -> TableSchema | None:
+        """The newest schema when it was last looked for, without a request; None when it was not, or was not read."""
+        known = self._schemas.get(self._listed[-1]) if self._listed else None
+        return None if known is None else self._with_options(known)
 
     def schema_of(self, snapshot: Snapshot) -> TableSchema:
         """The schema of a snapshot (what time travel reads with), with the dynamic options merged into its own."""
@@ -235,8 +248,12 @@ class TableStore:
         self._latest = latest = self._find_latest()
         return latest
 
+    def look_from(self, snapshot: Snapshot) -> None:
+        """This one has just become the latest: the next search begins there."""
+        self._latest = snapshot
+
     def _find_latest(self) -> Snapshot | None:
-        found = self._from_hint()
+        found = self._from_hint(self._latest)
         if found is not None:
             return found
         for _ in range(3):  # between finding and reading, a rollback may take it away
@@ -249,18 +266,29 @@ class TableStore:
                 return snapshot
         raise CorruptTable(f"{self.name}: snapshot {latest} is listed but cannot be read")
 
-    def _from_hint(self) -> Snapshot | None:
-        """The newest snapshot if the hint leads to it: three requests, or a few more where it lags."""
+    def _from_hint(self, known: Snapshot | None) -> Snapshot | None:
+        """The newest snapshot if the hint, or what was the newest one before, leads to it: three requests, or a few more where it lags."""
+        begun = None if known is None else self._pair(known.id)
         hint = self.hint("LATEST")
         if not hint:
             return None
-        found = None
-        for step in range(_STEPS):
-            following = self.next_snapshot(hint + step)
-            if following is None:
-                return found or self.find_snapshot(hint)
-            found = following
+        if known is not None and begun is not None and hint <= known.id + 1 and begun[0]() is not None:
+            first, (current, following) = known.id, begun
+        else:
+            first, (current, following) = hint, self._pair(hint)
+        found = following()
+        if found is None:
+            return current()
+        for after in range(first + 1, first + _STEPS):
+            further = self.next_snapshot(after)
+            if further is None:
+                return found
+            found = further
         return None
+
+    def _pair(self, snapshot_id: int) -> tuple[Callable[[], Snapshot | None], Callable[[], Snapshot | None]]:
+        """A snapshot and the one after it, asked for at the same time."""
+        return ahead(self.storage, partial(self.find_snapshot, snapshot_id)), ahead(self.storage, partial(self.next_snapshot, snapshot_id))
 
     def snapshot_as_of(self, millis: int) -> Snapshot | None:
         """The newest snapshot that was committed at this time (epoch milliseconds) or before it."""
@@ -377,10 +405,10 @@ def open_store(
     uri = table_uri(uri_or_name, warehouse)
     branch = check_branch(branch)
     store = TableStore(Storage.open(uri, storage_options), branch, options)
-    ids = store.schema_ids()
-    if not ids:
+    newest = store._look_for_newest()
+    if newest is None:
         raise NotATable(_why_not_a_table(store, uri_or_name, warehouse, storage_options))
-    check_dynamic_options(store.schema(ids[-1]), store.dynamic_options)
+    check_dynamic_options(store.schema(newest), store.dynamic_options)
     return store
 
 
