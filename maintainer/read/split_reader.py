@@ -8,25 +8,29 @@
 | any other                                                          | its files merged with one another, section by section |
 
 Deletion vectors and the complete predicate are applied in all cases. An indexed split that contradicts itself is an error, never read in some
-other way: whoever planned it has checked it.
+other way: whoever planned it has checked it. The scores of a search are a column as any other, where they are asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from maintainer.data.arrow_types import value_schema
 from maintainer.errors import CorruptFile
 from maintainer.model.files import BucketKey, DataFileMeta
-from maintainer.model.predicate import Predicate
+from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import TableSchema
 from maintainer.model.split import IndexedSplit, Split
+from maintainer.model.types import DataField, DataType, TypeRoot
+from maintainer.read.residual import mask
 from maintainer.read.rows import RowReader
 from maintainer.read.vectors import NONE_DELETED, DeletionVectors
 from maintainer.table.options import TableOptions
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
 
 MEMORY = 256 << 20
 """Bytes that merging may hold, unless the call says otherwise."""
+SCORE = DataField(-1, "__paimon_search_score", DataType(TypeRoot.FLOAT))
+"""What a search found, NULL for other rows; a column of no table, so that it has no id."""
 MOST_POSITION = 2**31 - 1
 
 
@@ -57,9 +63,12 @@ class SplitReader:
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The wanted rows of a split."""
+        if SCORE.name in self.columns:
+            yield from self._scored(split)
+            return
         data = split.split if isinstance(split, IndexedSplit) else split
         key = BucketKey(data.partition, data.bucket)
-        selected = selection(split) if isinstance(split, IndexedSplit) else None
+        selected = self._selected(split)
         deleted = self._vectors.of(data)
         if selected is None and self._is_merged(data.files, data.raw_convertible):
             yield from self._merging.read(key, data.files, deleted)
@@ -74,10 +83,44 @@ class SplitReader:
             return any(file.delete_row_count for file in files)
         return len(files) > 1 or any(may_hold_deletes(self.schema, self._options, file) for file in files)
 
+    def _scored(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The same with the score of each row, which belongs to a position: so the condition is tested after the scores are there."""
+        tested = frozenset() if self.predicate is None else fields_of(self.predicate)
+        read = tuple(name for name in self.schema.names if name in self.columns or name in tested) or self.schema.names[:1]
+        scores = self._scores(split)
+        first = 0
+        for batch in replace(self, columns=read, predicate=None).batches(split):
+            last = first + batch.num_rows
+            column = pa.nulls(batch.num_rows, pa.float32()) if scores is None else pa.array(scores[first:last])
+            if self.predicate is not None:
+                keep = pa.array(mask(self.predicate, batch, self.schema))
+                batch, column = batch.filter(keep), column.filter(keep)
+            if batch.num_rows:
+                values = [column if name == SCORE.name else batch.column(name) for name in self.columns]
+                yield pa.record_batch(values, schema=self.arrow_schema)
+            first = last
+
+    def _scores(self, split: Split) -> npt.NDArray[np.float32] | None:
+        """Of the rows that are alive, in order of their positions."""
+        selected = self._selected(split)
+        if selected is None or not isinstance(split, IndexedSplit) or split.scores is None:
+            return None
+        deleted = self._vectors.of(split.split).get(split.split.files[0].file_name, NONE_DELETED)
+        return np.array(split.scores, dtype=np.float32)[~np.isin(selected.to_array(), (selected & deleted).to_array())]
+
+    def _selected(self, split: Split) -> BitMap64 | None:
+        """The positions that are read; None: all of them."""
+        if not isinstance(split, IndexedSplit):
+            return None
+        try:
+            return selection(split)
+        except CorruptFile as error:
+            raise error.at(f"a split of {self.store.name}") from None
+
     @cached_property
     def arrow_schema(self) -> pa.Schema:
         """Of the rows that come out."""
-        return value_schema(self.schema.field(name) for name in self.columns)
+        return value_schema(SCORE if name == SCORE.name else self.schema.field(name) for name in self.columns)
 
     @cached_property
     def _options(self) -> TableOptions:

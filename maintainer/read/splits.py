@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from maintainer.errors import Unsupported, UsageError
+from maintainer.errors import CorruptFile, Unsupported, UsageError
+from maintainer.format import split as codec
 from maintainer.format.binary_row import arity
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DELETION_VECTORS, DataFileMeta
@@ -42,17 +43,24 @@ def deletion_files(store: TableStore, bucket: BucketState) -> Mapping[str, Delet
     for index in (bucket.deletion_file, *bucket.other_index_files):
         if index is not None and index.index_type == DELETION_VECTORS:
             path = store.storage.display(store.layout.index_file_path(index, bucket.partition, bucket.bucket))
-            for vector in index.deletion_ranges or ():
+            if index.deletion_ranges is None:
+                raise CorruptFile("the index manifest has no ranges for this deletion-vector file", path=path)
+            for vector in index.deletion_ranges:
                 found[vector.data_file] = DeletionFile(path, vector.offset, vector.length, vector.cardinality)
     return found
 
 
-def adopted(store: TableStore, schema: TableSchema, split: Split) -> Split:
+def adopted(store: TableStore, schema: TableSchema, split: bytes | Split) -> Split:
     """A split that somebody else planned, of this table as it is opened here; refused where it is of another table, or not one of rows.
 
     Where files are is a matter of the table's layout, and paths in a split only have to agree with it: they begin as whoever planned it reaches
     the table, and planners that do not know a bucket's directory name each file's.
     """
+    if isinstance(split, bytes):
+        try:
+            split = codec.decode(split)
+        except CorruptFile as error:
+            raise error.at(f"a split for {store.name}") from error
     data = split.split if isinstance(split, IndexedSplit) else split
     where = f"{store.name}: a split of bucket {data.bucket}"
     if data.is_streaming:
