@@ -1,4 +1,5 @@
-"""Random tables and random questions to them: the same rows with indexes, without them, and in a plain model of tables and predicates.
+"""Random tables and random questions to them: the same rows with indexes, without them, and in a plain model of tables and predicates; the
+same order, too.
 
 `tests.support.asked_tables` makes the tables (every merge engine, format and state of coverage), `tests.support.questions` the predicates
 (every type and function), `tests.support.predicates` says of each row whether it matches.
@@ -11,18 +12,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import maintainer
 from maintainer.data.values import json_rows
 from maintainer.index.definition import FamilyName
-from maintainer.model.predicate import Leaf, Op, Predicate
+from maintainer.model.predicate import Leaf, Op
 from maintainer.read.plan import RAW
 from tests.peers.readers import Rows, bag
-from tests.support.asked_tables import AskedTable, Seen, as_json
+from tests.support.asked_tables import AskedTable, Row, Seen, arrow, as_json
 from tests.support.campaign import share
-from tests.support.predicates import holds
-from tests.support.questions import Questions, as_expression, as_people_mean_it, as_sql
+from tests.support.predicates import holds, order_key
+from tests.support.questions import Questions, as_arrow, as_expression, as_people_mean_it, as_sql, is_scalar
 
 SEEDS = share("random tables that are asked", short=14, long=1500)
 QUESTIONS = share("random questions to each table", short=12, long=40)
@@ -45,9 +47,8 @@ def rows_of(scan: Any) -> Rows:
     return bag(list(row.values()) for row in json_rows(scan.to_arrow(), scan.fields))
 
 
-def expected(seen: Seen, predicate: Predicate, columns: list[str]) -> Rows:
-    fields = [seen.schema.field(name) for name in columns]
-    return bag(as_json(fields, [row for row in seen.rows if holds(predicate, row)]))
+def bag_of(rows: list[Row], columns: list[str], seen: Seen) -> Rows:
+    return bag(as_json([seen.schema.field(name) for name in columns], rows))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -70,14 +71,43 @@ def test_rows_are_those_of_the_model_with_indexes_and_without(seed: int, tmp_pat
             question = random.choice([as_sql, as_expression])(predicate, seen.schema)
         else:
             question = predicate
-        wanted = expected(seen, predicate, columns)
+        selected = [row for row in seen.rows if holds(predicate, row)]
+        wanted = bag_of(selected, columns, seen)
         options = random.choice(WAYS)
         table = maintainer.open_table(made.uri, options=options)
         for use_index in (True, False):
             found = rows_of(table.scan(question, columns, snapshot_id=snapshot, use_index=use_index))
             assert found == wanted, (question, snapshot, options, use_index)
+        assert_in_order(random, table, question, selected, seen, snapshot)
+        arrow_question = as_arrow(predicate, seen.schema)
+        if arrow_question is not None:
+            assert_as_pyarrow_says(table, arrow_question, columns, seen, snapshot)
+            COUNTED["pyarrow questions"] += 1
         COUNTED[f"questions, {made.state}"] += 1
         COUNTED.update(f"{file.decision}, {file.reason.split(' ')[0]}" for file in table.scan(question, snapshot_id=snapshot).explain().files)
+
+
+def assert_in_order(random: Random, table: maintainer.Table, question: Any, selected: list[Row], seen: Seen, snapshot: int | None) -> None:
+    """Sorted by some columns, perhaps with a limit: NULLs come first upwards and last downwards; of equal rows any may come first."""
+    keys = random.sample([f.name for f in seen.schema.fields if is_scalar(f.type)], random.randrange(1, 3))
+    order = [(name, random.choice(["asc", "desc"])) for name in keys]
+    limit = random.choice([None, 0, 1, 5, len(selected), 10_000])
+    columns = list(dict.fromkeys((*keys, *random.sample(seen.schema.names, 2))))
+    fields = [seen.schema.field(name) for name in columns]
+    for name, way in reversed(order):
+        selected = sorted(selected, key=lambda row: (row[name] is not None, order_key(row[name])), reverse=way == "desc")
+    wanted = as_json(fields, selected)
+    found = [list(row.values()) for row in json_rows(table.scan(question, columns, order, limit, snapshot_id=snapshot).to_arrow(), fields)]
+    assert [row[: len(keys)] for row in found] == [row[: len(keys)] for row in wanted[:limit]], (question, order, limit)
+    assert bag(found) <= bag(wanted), (question, order, limit)
+
+
+def assert_as_pyarrow_says(table: maintainer.Table, question: pc.Expression, columns: list[str], seen: Seen, snapshot: int | None) -> None:
+    """The rows that pyarrow keeps of the model's."""
+    fields = seen.schema.fields
+    kept = arrow(fields, [list(row.values()) for row in seen.rows]).filter(question)
+    wanted = bag(list(row.values()) for row in json_rows(kept, [seen.schema.field(name) for name in columns]))
+    assert rows_of(table.scan(question, columns, snapshot_id=snapshot)) == wanted, question
 
 
 def assert_every_index_is_used(made: AskedTable) -> None:

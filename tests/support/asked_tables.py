@@ -53,7 +53,8 @@ VALUE_TYPES = ("TINYINT", "SMALLINT", "INT", "BIGINT", "STRING", "STRING", "VARC
                "ARRAY<DATE>", "ROW<x INT, y STRING>", "MAP<STRING, INT>")  # fmt: skip
 
 STATES = ("complete", "partial", "damaged", "stale", "complete", "unbuilt", "complete")
-FORMATS = ("parquet", "orc", "avro", "mixed")
+ALL_FORMATS = ("parquet", "orc", "avro")
+FORMATS = (*ALL_FORMATS, "mixed")
 ENGINES: Mapping[str, Mapping[str, str]] = {
     "deduplicate": {},
     "aggregation": {"merge-engine": "aggregation"},
@@ -231,6 +232,8 @@ class AskedTable:
             case "cast" if castable and "merge-engine" not in schema.options:
                 chosen = random.choice(castable)
                 (name, cast), at = random.choice(CASTS[str(chosen.type)]), schema.names.index(chosen.name)
+                if not held(type_(name)):
+                    return
                 self._alter(
                     changes.alter_type(chosen.name, name),
                     lambda row: (*row[:at], None if row[at] is None else cast(row[at]), *row[at + 1 :]),
@@ -238,7 +241,7 @@ class AskedTable:
                 self.pools[chosen.id] = [None if value is None else cast(value) for value in self.pools[chosen.id]]
             case _:
                 data_type = type_(random.choice(VALUE_TYPES))
-                if not any(list(unheld(name, [DataField(0, "x", data_type)])) for name in ("parquet", "orc", "avro")) and is_scalar(data_type):
+                if held(data_type) and is_scalar(data_type):
                     self._alter(changes.add_column(f"a{schema.id}", data_type), lambda row: (*row, None))
         self._draw_pools(self.table.schema)
 
@@ -321,6 +324,11 @@ class AskedTable:
             self.history[snapshot.id] = _seen(store.schema_of(snapshot), self.visible)
 
 
+def held(data_type: DataType, formats: Sequence[str] = ALL_FORMATS) -> bool:
+    """Whether files of these formats have such columns."""
+    return not any(list(unheld(each, [DataField(0, "x", data_type)])) for each in formats)
+
+
 def held_value(random: Random, data_type: DataType) -> Any:
     """A value that files of every format can hold: ORC knows no times of the last second before 1970."""
     value = random_value(random, data_type)
@@ -374,9 +382,8 @@ def _columns(random: Random, file_format: str) -> dict[str, DataType]:
     columns |= {f"k{i}": type_(random.choice(KEY_TYPES)).with_nullable(False) for i in range(random.choice([1, 1, 2]))}
     columns |= {"s": type_("INT"), "n": type_("BIGINT")}
     columns |= {f"v{i}": type_(text) for i, text in enumerate(random.sample(VALUE_TYPES, random.randrange(4, 12)))}
-    formats = ("parquet", "orc", "avro") if file_format == "mixed" else (file_format,)
-    fits = {name: not any(list(unheld(each, [DataField(0, name, of)])) for each in formats) for name, of in columns.items()}
-    return {name: of if fits[name] else type_("INT").with_nullable(of.nullable) for name, of in columns.items()}
+    formats = ALL_FORMATS if file_format == "mixed" else (file_format,)
+    return {name: of if held(of, formats) else type_("INT").with_nullable(of.nullable) for name, of in columns.items()}
 
 
 def _functions(random: Random, columns: Mapping[str, DataType]) -> dict[str, str]:

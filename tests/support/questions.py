@@ -5,6 +5,7 @@
 | tree       | `Questions`     | literals are internal values, most of them such that occur in the table                     |
 | SQL        | `as_sql`        | every tree                                                                                  |
 | `col()`    | `as_expression` | every tree; literals as Python has them, or as Arrow scalars where it has none              |
+| pyarrow    | `as_arrow`      | no array functions, no bytes in texts; what it means is for Arrow to say                    |
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from functools import reduce
 from operator import and_, or_
 from random import Random
 from typing import Any
+
+import pyarrow.compute as pc
 
 from maintainer import col
 from maintainer.data.values import json_value, to_arrow_array
@@ -190,7 +193,7 @@ def literal_sql(value: Any, data_type: DataType) -> str:
 def as_expression(predicate: Predicate, schema: TableSchema) -> Expression:
     """The predicate as a Python programmer writes it."""
     if not isinstance(predicate, Leaf):
-        return reduce(and_ if isinstance(predicate, And) else or_, (as_expression(child, schema) for child in predicate.children))
+        return reduce(_joined(predicate), (as_expression(child, schema) for child in predicate.children))
     data_type = schema.field(predicate.field).type
     of = data_type if is_scalar(data_type) else data_type.element or data_type
     literals = [_python(literal, of) for literal in predicate.literals]
@@ -232,3 +235,53 @@ def _test(leaf: Leaf, literals: list[Any]) -> Expression:
         Op.STARTS_WITH: column.startswith, Op.ENDS_WITH: column.endswith, Op.CONTAINS: column.contains, Op.LIKE: column.like,
         Op.ARRAY_CONTAINS: column.array_contains,
     }[leaf.op](value)  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------------------- pyarrow
+
+
+def as_arrow(predicate: Predicate, schema: TableSchema) -> pc.Expression | None:
+    """The predicate as a pyarrow expression; None where it has no functions for it."""
+    if not isinstance(predicate, Leaf):
+        children = [as_arrow(child, schema) for child in predicate.children]
+        return None if any(child is None for child in children) else reduce(_joined(predicate), children)
+    data_type = schema.field(predicate.field).type
+    if predicate.op in ARRAY_TESTS or (predicate.op in (*TEXT_TESTS, Op.LIKE) and not isinstance(predicate.literal, str)):
+        return None
+    found = _arrow_test(predicate, data_type)
+    return ~found if predicate.negated else found
+
+
+def _joined(predicate: Predicate) -> Any:
+    return and_ if isinstance(predicate, And) else or_
+
+
+def _arrow_test(leaf: Leaf, data_type: DataType) -> pc.Expression:
+    column = pc.field(leaf.field)
+    match leaf.op:
+        case Op.IS_NULL:
+            return column.is_null()
+        case Op.IS_NOT_NULL:
+            return column.is_valid()
+        case Op.IS_NAN:
+            return pc.is_nan(column)
+        case Op.STARTS_WITH:
+            return pc.starts_with(column, leaf.literal)
+        case Op.ENDS_WITH:
+            return pc.ends_with(column, leaf.literal)
+        case Op.CONTAINS:
+            return pc.match_substring(column, leaf.literal)
+        case Op.LIKE:
+            return pc.match_like(column, leaf.literal)
+    values = to_arrow_array(leaf.literals, data_type)
+    match leaf.op:
+        case Op.IN | Op.NOT_IN:
+            inside = column.isin(values)
+            return inside if leaf.op is Op.IN else ~inside
+        case Op.BETWEEN:
+            return (column >= values[0]) & (column <= values[1])
+        case Op.NOT_BETWEEN:
+            return (column < values[0]) | (column > values[1])
+    return {
+        Op.EQ: column.__eq__, Op.NE: column.__ne__, Op.LT: column.__lt__, Op.LE: column.__le__, Op.GT: column.__gt__, Op.GE: column.__ge__,
+    }[leaf.op](values[0])  # fmt: skip
