@@ -10,14 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from maintainer import col
 from maintainer.api.changes import parse_actions
 from maintainer.errors import UsageError
 from maintainer.index.definition import FamilyName
-from maintainer.read import sql
-from maintainer.read.expression import bind
 from maintainer.table.support import ACTED_ON
-from tests.support.builders import schema
 
 PAGE = (Path(__file__).parents[2] / "docs" / "indexes.md").read_text("utf-8")
 
@@ -57,12 +53,3 @@ def test_all_actions_are_on_the_page() -> None:
         parse_actions(["?"])
     for action in str(raised.value).split("there are ")[1].split(", "):
         assert re.search(rf"(?<![\w-]){action}(?![\w-])", PAGE), action
-
-
-def test_conditions_mean_the_same_in_sql_and_in_python() -> None:
-    table = schema({"id": "INT", "author": "STRING", "body": "STRING", "tags": "ARRAY<STRING>", "score": "DOUBLE"})
-    rows = re.findall(r"^\| `([^`]+)`.* \| `(.*col\(.*)` \|$", PAGE, re.MULTILINE)
-    assert len(rows) == 13
-    for text, program in rows:
-        expression = eval(program.replace("\\|", "|"), {"col": col})
-        assert bind(sql.parse(text), table) == bind(expression, table), text
