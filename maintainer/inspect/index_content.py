@@ -46,6 +46,7 @@ from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.types import CHARACTERS, FLOATS, DataType, TypeRoot
+from maintainer.read.covering import Covering
 from maintainer.read.evaluate import BucketIndexes
 from maintainer.read.residual import comparable, mask
 from maintainer.table.state import TableState
@@ -179,7 +180,7 @@ class _Group:
         """Raises when the reader's way to an answer loses rows, or is not exact where it has to be: where all of such payloads answer."""
         equal = [Leaf(Op.ARRAY_CONTAINS if self.of_elements else Op.EQ, self.column, (value,)) for value in samples]
         others = (_array_conditions if self.of_elements else _conditions)(self.column, samples, self.key_type)
-        indexes = BucketIndexes(self.store, self.bucket, [self.definition], relaxed=False, cache=Cache(_CACHE))
+        indexes = BucketIndexes(self.store, self.bucket, [self.definition], [Covering.of(self.bucket, self.definition)], Cache(_CACHE))
         for file in self.files:
             expected = self._expected(file, samples, others)
             for number, leaf in enumerate([*equal, *others]):

@@ -1,14 +1,14 @@
-"""What the index groups of a bucket say about each of its files (spec 07 §3–§7; Java `PrimaryKeySortedIndexScan`).
+"""What the index groups of a bucket say about its files (spec 07 §3–§7; Java `PrimaryKeySortedIndexScan`).
 
-A leaf is asked once per group; the answer is a set of ordinals of the group's sources, which are cut into positions of each file. Answers are
-sets, or *unknown*:
+A leaf is asked once per group. Files that the same groups cover are looked at together, whatever their number: all answers about them are
+sets of ordinals, which are cut into positions of each file at the end. Answers are sets, or *unknown*:
 
-    leaf   the group of its column that covers the file answers; no such group, or no answer: unknown
+    leaf   the group of its column that covers the files answers; no such group, or no answer: unknown
     AND    the intersection of the sets; unknown only if all are
     OR     the union, if all are sets; else unknown
 
-A set never lacks a position whose row matches, so an unknown AND-branch may be ignored. Whatever is wrong with a payload makes its answers
-unknown and is logged once; the file is then read raw, and the rows are right.
+A set never lacks a position whose row matches, so an unknown AND-branch may be ignored. Whatever is wrong with a payload makes all of its
+answers unknown, also those that it gave before, and is logged once; the files are then read raw, and the rows are right.
 """
 
 from __future__ import annotations
@@ -17,24 +17,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import structlog
 from pyroaring import BitMap64
 
 from maintainer.errors import CorruptFile, MaintainerError
 from maintainer.format.kept import Cache
-from maintainer.format.source_meta import SourceMeta
 from maintainer.index.cache import forget, open_payload
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.family import ConjunctionReader, FamilyReader
-from maintainer.index.groups import GroupState, evaluate
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, IndexFileMeta
 from maintainer.model.like import reduced
 from maintainer.model.predicate import And, Leaf, Predicate
+from maintainer.read.covering import Covering, Group
 from maintainer.read.project import conjuncts, disjuncts, without_implied
 from maintainer.table.store import TableStore
 
 log = structlog.get_logger(__name__)
+
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -46,137 +49,118 @@ class Answer:
     why_unknown: tuple[str, ...] = ()
 
 
-class BucketIndexes:
-    """The groups of one bucket, evaluated on all of its files. What is read of their payloads is kept in `cache`."""
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The same about files that the same groups cover: `places` among the files of the bucket, the ordinals of all of them (None: unknown),
+    and the ordinal of the first row of each file."""
 
-    def __init__(self, store: TableStore, bucket: BucketState, definitions: Sequence[IndexDefinition], relaxed: bool, cache: Cache) -> None:
+    places: Numbers
+    ordinals: BitMap64 | None
+    first: Numbers
+    used: tuple[tuple[str, str], ...]
+    why_unknown: tuple[str, ...]
+
+
+class BucketIndexes:
+    """The groups of one bucket. `coverings` are those of its definitions; what is read of payloads is kept in `cache`."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        bucket: BucketState,
+        definitions: Sequence[IndexDefinition],
+        coverings: Sequence[Covering],
+        cache: Cache,
+    ) -> None:
         self._store = store
         self._bucket = bucket
         self._cache = cache
-        self._groups: dict[str, tuple[IndexDefinition, GroupState]] = {
-            definition.column: (definition, evaluate(bucket, definition, relaxed)) for definition in definitions
-        }
+        self._covered = {each.column: (each, covering) for each, covering in zip(definitions, coverings, strict=True)}
         self._readers: dict[str, FamilyReader | None] = {}
         self._answers: dict[tuple[str, tuple[int, ...]], BitMap64 | None] = {}
-        self._offsets: dict[str, dict[str, int]] = {}
+        self._rejected = 0
 
     def ask(self, predicate: Predicate, file: DataFileMeta) -> Answer:
         """The positions of the file at which the predicate, a projection to the indexed columns, can be true."""
-        used: dict[tuple[str, str], None] = {}
-        why: dict[str, None] = {}
-        positions = self._positions(predicate, file, used, why)
-        return Answer(positions, tuple(used) if positions is not None else (), tuple(why))
+        place = next(place for place, each in enumerate(self._bucket.files) if each.file_name == file.file_name)
+        (found,) = self.answers(predicate, np.array([place]))
+        if found.ordinals is None:
+            return Answer(None, (), found.why_unknown)
+        return Answer(window(found.ordinals, int(found.first[0]), file.row_count), found.used, found.why_unknown)
 
-    def _positions(self, node: Predicate, file: DataFileMeta, used: dict[tuple[str, str], None], why: dict[str, None]) -> BitMap64 | None:
-        if isinstance(node, Leaf):
-            return self._leaves((node,), file, used, why)
-        found: BitMap64 | None = None
-        if isinstance(node, And):
-            for child in self._together(without_implied(list(conjuncts(node))), file):
-                ask = self._leaves if isinstance(child, tuple) else self._positions
-                positions = ask(child, file, used, why)  # type: ignore[arg-type]
-                if positions is not None:
-                    found = positions if found is None else found & positions
-                    if not found:
-                        return found
-            return found
-        found = BitMap64()
-        for child in disjuncts(node):
-            positions = self._positions(child, file, used, why)
-            if positions is None:
-                return None
-            found |= positions
-        return found
+    def answers(self, predicate: Predicate, places: Numbers) -> list[Answers]:
+        """The same of some files of the bucket; files that are covered alike together."""
+        alike = np.zeros(len(places), np.int64)
+        for _, covering in self._covered.values():
+            _, groups = np.unique(covering.of_file[places], return_inverse=True)
+            alike = np.unique(alike * len(places) + groups.reshape(-1), return_inverse=True)[1].reshape(-1)
+        every = [places[alike == number] for number in range(int(alike.max(initial=-1)) + 1)]
+        while True:
+            rejected = self._rejected
+            found = [self._together(predicate, files) for files in every]
+            if rejected == self._rejected:  # else what a payload said before something was found to be wrong with it means nothing
+                return found
 
-    def _together(self, children: Sequence[Predicate], file: DataFileMeta) -> Iterator[Predicate | tuple[Leaf, ...]]:
-        """The children of an AND; several leaves of a column as one where its index answers them at once."""
-        leaves: dict[str, list[Leaf]] = {}
-        for child in children:
-            if isinstance(child, Leaf) and not child.negated:
-                leaves.setdefault(child.field, []).append(child)
-        for child in children:
-            several = leaves.get(child.field, []) if isinstance(child, Leaf) and not child.negated else []
-            if len(several) < 2 or not self._answers_at_once(several[0].field, file):
-                yield child
-            elif child is several[0]:
-                yield tuple(several)
+    def _together(self, predicate: Predicate, places: Numbers) -> Answers:
+        question = _Question(self, places)
+        ordinals = question.ordinals(predicate)
+        used = tuple(question.used) if ordinals is not None else ()
+        return Answers(places, ordinals, question.first, used, tuple(question.why))
 
-    def _answers_at_once(self, column: str, file: DataFileMeta) -> bool:
-        definition, group = self._groups[column]
-        payload = group.covered.get(file.file_name)
-        return payload is not None and isinstance(self._reader(definition, group, payload), ConjunctionReader)
+    def covered(self, column: str) -> tuple[IndexDefinition, Covering]:
+        return self._covered[column]
 
-    def _leaves(self, leaves: tuple[Leaf, ...], file: DataFileMeta, used: dict[tuple[str, str], None], why: dict[str, None]) -> BitMap64 | None:
-        """The answer about leaves of one column that all must be true; of several the index answers those that it can."""
-        leaf = leaves[0]
-        definition, group = self._groups[leaf.field]
-        payload = group.covered.get(file.file_name)
-        if payload is None:
-            why[f"{leaf.field}: {group.reason(file) or 'not covered'}"] = None
-            return None
-        ordinals = None if leaf.negated else self._ordinals(leaves, definition, group, payload)
-        if ordinals is None:
-            reader = self._readers.get(payload.file_name)
-            for each in leaves:
-                reason = "cannot be read" if reader is None else reader.why_not(reduced(each))
-                if each.negated:  # nothing was asked
-                    reason = f"does not answer not {each.op}"
-                why[f"{leaf.field}: the {definition.family} index {reason}"] = None
-            return None
-        used[leaf.field, payload.file_name] = None
-        window = BitMap64()
-        first = self._offsets_of(group, payload)[file.file_name]
-        window.add_range(first, first + file.row_count)
-        return (ordinals & window).shift(-first)
-
-    def _offsets_of(self, group: GroupState, payload: IndexFileMeta) -> dict[str, int]:
-        """The ordinal of each source's first row."""
-        known = self._offsets.get(payload.file_name)
-        if known is None:
-            meta = _sources(group, payload)
-            names = (name for name, _ in meta.files)
-            known = self._offsets[payload.file_name] = dict(zip(names, meta.first_ordinals, strict=True))
-        return known
-
-    def _ordinals(self, leaves: tuple[Leaf, ...], definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
+    def asked(self, leaves: tuple[Leaf, ...], definition: IndexDefinition, group: Group) -> BitMap64 | None:
+        """The ordinals of a group whose rows satisfy all of these leaves; None: unknown."""
         # by the identity of the leaves, which the caller keeps: tuples of literals may be equal and differ (0.0 and -0.0)
-        key = payload.file_name, tuple(map(id, leaves))
+        key = group.payload.file_name, tuple(map(id, leaves))
         if key not in self._answers:
-            self._answers[key] = self._ask(leaves, definition, group, payload)
+            self._answers[key] = self._ask(leaves, definition, group)
         return self._answers[key]
 
-    def _reader(self, definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> FamilyReader | None:
+    def why_not(self, leaves: tuple[Leaf, ...], payload: IndexFileMeta) -> list[str]:
+        """Why a group did not answer these leaves."""
+        reader = self._readers.get(payload.file_name)
+        reasons = []
+        for leaf in leaves:
+            if leaf.negated:  # nothing was asked
+                reasons.append(f"does not answer not {leaf.op}")
+            else:
+                reasons.append("cannot be read" if reader is None else reader.why_not(reduced(leaf)))
+        return reasons
+
+    def reader(self, definition: IndexDefinition, group: Group) -> FamilyReader | None:
+        payload = group.payload
         if payload.file_name not in self._readers:
-            total = _sources(group, payload).total_rows
             try:
-                self._readers[payload.file_name] = open_payload(self._store, self._bucket, payload, definition, total, self._cache)
+                self._readers[payload.file_name] = open_payload(self._store, self._bucket, payload, definition, group.total, self._cache)
             except MemoryError:
                 raise
             except Exception as error:
                 self._reject(payload, definition, error)
         return self._readers[payload.file_name]
 
-    def _ask(self, leaves: tuple[Leaf, ...], definition: IndexDefinition, group: GroupState, payload: IndexFileMeta) -> BitMap64 | None:
-        total = _sources(group, payload).total_rows
-        reader = self._reader(definition, group, payload)
+    def _ask(self, leaves: tuple[Leaf, ...], definition: IndexDefinition, group: Group) -> BitMap64 | None:
+        reader = self.reader(definition, group)
         if reader is None:
             return None
         asked = [reduced(leaf) for leaf in leaves]
         try:
             ordinals = reader.evaluate_all(asked) if isinstance(reader, ConjunctionReader) else reader.evaluate(asked[0])
-            if ordinals and ordinals.max() >= total:
-                raise CorruptFile(f"ordinal {ordinals.max()} of {total} rows")
+            if ordinals and ordinals.max() >= group.total:
+                raise CorruptFile(f"ordinal {ordinals.max()} of {group.total} rows")
             return ordinals
         except MemoryError:
             raise
         except Exception as error:
-            self._reject(payload, definition, error)
+            self._reject(group.payload, definition, error)
             return None
 
     def _reject(self, payload: IndexFileMeta, definition: IndexDefinition, error: Exception) -> None:
         """The payload answers nothing any more in this plan; the next one looks at it afresh, as it may have been repaired."""
         with suppress(MaintainerError):
             forget(self._store, self._bucket, payload, self._cache)
+        self._rejected += 1
         self._readers[payload.file_name] = None
         for key in [key for key in self._answers if key[0] == payload.file_name]:
             self._answers[key] = None
@@ -190,6 +174,96 @@ class BucketIndexes:
         )
 
 
-def _sources(group: GroupState, payload: IndexFileMeta) -> SourceMeta:
-    level = next(level for level, active in group.active.items() if active.file_name == payload.file_name)
-    return group.sources[level]
+class _Question:
+    """One predicate about files that are covered alike. Ordinals are those of the first group that covers them; groups of other columns are
+    over the same files in the same order, unless they may name files that are gone."""
+
+    def __init__(self, indexes: BucketIndexes, places: Numbers) -> None:
+        self._indexes = indexes
+        self._places = places
+        self.used: dict[tuple[str, str], None] = {}
+        self.why: dict[str, None] = {}
+        coverings = [covering for _, covering in indexes._covered.values()]
+        covers = [each for each in coverings if len(places) and each.of_file[places[0]] >= 0]
+        self.first: Numbers = covers[0].first[places] if covers else np.zeros(len(places), np.int64)
+
+    def ordinals(self, node: Predicate) -> BitMap64 | None:
+        """The ordinals at which the node can be true; None: unknown."""
+        if isinstance(node, Leaf):
+            return self._leaves((node,))
+        found: BitMap64 | None = None
+        if isinstance(node, And):
+            for child in self._at_once(without_implied(list(conjuncts(node)))):
+                one = self._leaves(child) if isinstance(child, tuple) else self.ordinals(child)
+                if one is not None:
+                    found = one if found is None else found & one
+                    if not found:
+                        return found
+            return found
+        found = BitMap64()
+        for child in disjuncts(node):
+            one = self.ordinals(child)
+            if one is None:
+                return None
+            found |= one
+        return found
+
+    def _at_once(self, children: Sequence[Predicate]) -> Iterator[Predicate | tuple[Leaf, ...]]:
+        """The children of an AND; several leaves of a column as one where its index answers them at once."""
+        leaves: dict[str, list[Leaf]] = {}
+        for child in children:
+            if isinstance(child, Leaf) and not child.negated:
+                leaves.setdefault(child.field, []).append(child)
+        for child in children:
+            several = leaves.get(child.field, []) if isinstance(child, Leaf) and not child.negated else []
+            if len(several) < 2 or not self._answers_at_once(several[0].field):
+                yield child
+            elif child is several[0]:
+                yield tuple(several)
+
+    def _answers_at_once(self, column: str) -> bool:
+        definition, covering = self._indexes.covered(column)
+        group = covering.group(int(self._places[0]))
+        return isinstance(group, Group) and isinstance(self._indexes.reader(definition, group), ConjunctionReader)
+
+    def _leaves(self, leaves: tuple[Leaf, ...]) -> BitMap64 | None:
+        """The answer about leaves of one column that all must be true; of several the index answers those that it can."""
+        leaf = leaves[0]
+        definition, covering = self._indexes.covered(leaf.field)
+        group = covering.group(int(self._places[0]))
+        if isinstance(group, str):
+            self.why[f"{leaf.field}: {group}"] = None
+            return None
+        ordinals = None if leaf.negated else self._indexes.asked(leaves, definition, group)
+        if ordinals is None:
+            self.why |= {
+                f"{leaf.field}: the {definition.family} index {reason}": None for reason in self._indexes.why_not(leaves, group.payload)
+            }
+            return None
+        self.used[leaf.field, group.payload.file_name] = None
+        return _moved(ordinals, covering.first[self._places], self.first, covering.rows[self._places])
+
+
+def window(ordinals: BitMap64, first: int, rows: int) -> BitMap64:
+    """The positions in a file whose rows have these ordinals."""
+    inside = BitMap64()
+    inside.add_range(first, first + rows)
+    return (ordinals & inside).shift(-first)
+
+
+def by_file(ordinals: BitMap64, first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
+    """All positions in files, ascending by file, and the file of each: its number in `first` and `rows`."""
+    order = np.lexsort((rows, first))  # of files that begin at the same ordinal, all but the last one are empty
+    hits = np.asarray(ordinals.to_array()).astype(np.int64)
+    at = order[np.maximum(np.searchsorted(first[order], hits, side="right") - 1, 0)]
+    positions = hits - first[at]
+    inside = (positions >= 0) & (positions < rows[at])
+    return positions[inside], at[inside]
+
+
+def _moved(ordinals: BitMap64, first: Numbers, to: Numbers, rows: Numbers) -> BitMap64:
+    """Ordinals of files that begin at `first`, where they begin at `to`."""
+    if np.array_equal(first, to):
+        return ordinals
+    positions, at = by_file(ordinals, first, rows)
+    return BitMap64((positions + to[at]).astype(np.uint64))

@@ -1,8 +1,10 @@
 """The live data files of a state as columns: one array for each thing that planning asks of every file.
 
-    buckets   with files, in order of partition and number        files   in order of the buckets, in each as manifests have them
-    rows, sizes, levels, deletes, bucket_of                       partitions   their values as a table
-    bounds(column)   smallest and largest value, nulls            key_ranks(types)   where the keys of each file begin and end
+    buckets, starts         those with files, in order of partition and number, and where their files begin
+    files                   in order of the buckets, in each as manifests have them
+    rows, sizes, levels, deletes, bucket_of
+    partition_values(…)     of each partition        covering(…)         the index groups of a bucket
+    bounds(column)          of each file             key_ranks(types)    where the keys of each file begin and end
 
 The view is made once and lives as long as the state does; bounds of a column and ranks of keys are made when they are first asked for, and
 those of the last columns are kept. All of it takes some 50 bytes for each file, and 10 more for each column whose bounds are kept, beside the
@@ -30,11 +32,13 @@ import pyarrow.compute as pc
 from maintainer.data.evolution import keeps_nulls, keeps_order
 from maintainer.data.values import to_arrow_array
 from maintainer.format.serialized_rows import NAN_ORDER, SerializedRows
+from maintainer.index.definition import FamilyName, IndexDefinition
 from maintainer.merge.sections import key_range
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DataFileMeta, SimpleStats
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import CHARACTERS, FLOATS, DataField, DataType, TypeRoot
+from maintainer.read.covering import Covering
 from maintainer.read.ranked import ABOVE, BELOW, RankedBounds, first_known, ranked
 from maintainer.table.state import TableState
 
@@ -57,6 +61,7 @@ class FileColumns:
         )
         self.files: tuple[DataFileMeta, ...] = tuple(file for bucket in self.buckets for file in bucket.files)
         counts = _numbers(len(bucket.files) for bucket in self.buckets)
+        self.starts: Numbers = np.cumsum(counts) - counts
         self.bucket_of: Numbers = np.repeat(np.arange(len(counts)), counts)
         self.rows: Numbers = _numbers(file.row_count for file in self.files)
         self.sizes: Numbers = _numbers(file.file_size for file in self.files)
@@ -67,6 +72,7 @@ class FileColumns:
         numbers: dict[bytes, int] = {}
         self.partition_of: Numbers = _numbers(numbers.setdefault(bucket.partition, len(numbers)) for bucket in self.buckets)
         self.partitions: tuple[bytes, ...] = tuple(numbers)
+        self._coverings: dict[tuple[int, FamilyName, tuple[str, int], bool], Covering] = {}
         self._kept: dict[Hashable, Any] = {}
         self._lock = threading.Lock()
 
@@ -118,6 +124,14 @@ class FileColumns:
         low, high = self.key_ranks(types)
         for index in files[(low[files] < 0) | (high[files] < 0)].tolist():
             key_range(types)(self.files[index])
+
+    def covering(self, bucket: int, definition: IndexDefinition, relaxed: bool) -> Covering:
+        """The groups of a definition in the bucket of this number."""
+        key = bucket, definition.family, definition.identity, relaxed
+        found = self._coverings.get(key)
+        if found is None:
+            found = self._coverings[key] = Covering.of(self.buckets[bucket], definition, relaxed)
+        return found
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
         """What was made under this key; one that was asked for long ago makes way for others."""

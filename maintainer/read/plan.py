@@ -47,7 +47,7 @@ from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.types import FLOATS
-from maintainer.read.evaluate import Answer, BucketIndexes
+from maintainer.read.evaluate import Answers, BucketIndexes, by_file, window
 from maintainer.read.file_columns import UNKNOWN, FileColumns
 from maintainer.read.project import project
 from maintainer.read.prune import Buckets
@@ -62,6 +62,10 @@ Numbers = npt.NDArray[np.int64]
 
 MOST_RANGES = 4096
 """A file with more ranges is read raw (Java's limit)."""
+LAST_POSITION = 2**31 - 1
+"""A file is read raw if a selected row is behind it (spec 07 §7)."""
+MANY_ORDINALS = 1 << 20
+"""More are cut into files as bitmaps, one file after the other, since they take 8 bytes each otherwise."""
 
 PRUNED = "pruned"
 INDEXED = "indexed"
@@ -180,7 +184,7 @@ class _Decisions:
         self._numbers: dict[_Why, int] = {}
         self._codes = np.zeros(len(columns), np.int32)
         self._sections: dict[int, int] = {}
-        self._positions: dict[int, BitMap64] = {}
+        self._positions: dict[int, BitMap64 | Numbers] = {}
 
     def decide(self, files: Numbers | Flags, why: _Why) -> None:
         self._codes[files] = self._numbers.setdefault(why, len(self._numbers))
@@ -189,7 +193,7 @@ class _Decisions:
         """The sections of these files."""
         self._sections |= zip(files.tolist(), sections.tolist(), strict=True)
 
-    def narrow(self, file: int, why: _Why, positions: BitMap64) -> None:
+    def narrow(self, file: int, why: _Why, positions: BitMap64 | Numbers) -> None:
         self._codes[file] = self._numbers.setdefault(why, len(self._numbers))
         self._positions[file] = positions
 
@@ -215,7 +219,8 @@ class _Decisions:
         positions = self._positions.get(index)
         if positions is None:
             return FilePlan(bucket, file, decision, reason, column, group, None, file.row_count, None, self._sections.get(index))
-        return FilePlan(bucket, file, decision, reason, column, group, _ranges(positions), len(positions), positions)
+        bitmap = positions if isinstance(positions, BitMap64) else BitMap64(positions.astype(np.uint64))
+        return FilePlan(bucket, file, decision, reason, column, group, _ranges(positions), len(positions), bitmap)
 
     @cached_property
     def _why(self) -> tuple[_Why, ...]:
@@ -429,37 +434,53 @@ class _Planner:
         columns = self._columns
         candidates = np.flatnonzero(files)
         for of_bucket in np.split(candidates, np.flatnonzero(np.diff(columns.bucket_of[candidates])) + 1):
-            if not len(of_bucket):
-                continue
-            bucket = columns.buckets[columns.bucket_of[of_bucket[0]]]
-            indexes = BucketIndexes(self._store, bucket, self._definitions, self._relaxed, self._cache)
-            for index in of_bucket.tolist():
-                self._narrow(index, indexes.ask(self._projected, columns.files[index]))
+            if len(of_bucket):
+                number = int(columns.bucket_of[of_bucket[0]])
+                start = int(columns.starts[number])
+                coverings = [columns.covering(number, definition, self._relaxed) for definition in self._definitions]
+                indexes = BucketIndexes(self._store, columns.buckets[number], self._definitions, coverings, self._cache)
+                for answers in indexes.answers(self._projected, of_bucket - start):
+                    self._narrow(answers, answers.places + start)
 
-    def _narrow(self, index: int, answer: Answer) -> None:
-        decisions, file = self._decisions, self._columns.files[index]
-        column = ", ".join(dict.fromkeys(name for name, _ in answer.used)) or None
-        group = ", ".join(dict.fromkeys(payload for _, payload in answer.used)) or None
-        positions = answer.positions
-        at = np.array([index])
-        if positions is None:
-            decisions.decide(at, _Why(RAW, "; ".join(answer.why_unknown) or "no index answers the condition"))
-        elif not positions:
-            decisions.decide(at, _Why(PRUNED, NO_POSITION, column, group))
-        elif (count := _range_count(positions)) > MOST_RANGES:
-            decisions.decide(at, _Why(RAW, f"the index selects {count} ranges, more than {MOST_RANGES}", column, group))
-        else:
-            reason = f"index: {len(positions)} of {file.row_count} rows"
-            decisions.narrow(index, _Why(INDEXED, reason, column, group), positions)
-
-
-def _range_count(positions: BitMap64) -> int:
-    return len(positions) - len(positions & positions.shift(1))
+    def _narrow(self, answers: Answers, files: Numbers) -> None:
+        """Decides for files by what the indexes say."""
+        decisions, rows = self._decisions, self._columns.rows[files]
+        column = ", ".join(dict.fromkeys(name for name, _ in answers.used)) or None
+        group = ", ".join(dict.fromkeys(payload for _, payload in answers.used)) or None
+        if answers.ordinals is None:
+            decisions.decide(files, _Why(RAW, "; ".join(answers.why_unknown) or "no index answers the condition"))
+            return
+        decisions.decide(files, _Why(PRUNED, NO_POSITION, column, group))
+        for at, positions, ranges in _of_files(answers.ordinals, answers.first, rows):
+            if ranges > MOST_RANGES:
+                decisions.decide(files[at : at + 1], _Why(RAW, f"the index selects {ranges} ranges, more than {MOST_RANGES}", column, group))
+            else:
+                reason = f"index: {len(positions)} of {rows[at]} rows"
+                decisions.narrow(int(files[at]), _Why(INDEXED, reason, column, group), positions)
 
 
-def _ranges(positions: BitMap64) -> tuple[tuple[int, int], ...]:
+def _of_files(ordinals: BitMap64, first: Numbers, rows: Numbers) -> Iterator[tuple[int, BitMap64 | Numbers, int]]:
+    """Of the files that have any of the ordinals: the number of each, the positions in it, and how many ranges they are."""
+    if len(ordinals) > MANY_ORDINALS:
+        for at in range(len(first)):
+            positions = window(ordinals, int(first[at]), int(rows[at]))
+            if positions:
+                yield at, positions, len(positions) - len(positions & positions.shift(1))
+        return
+    every, of_file = by_file(ordinals, first, rows)
+    if not len(every):
+        return
+    new_file = np.r_[True, np.diff(of_file) != 0]
+    starts = np.flatnonzero(new_file)
+    ranges = np.add.reduceat(new_file | np.r_[True, np.diff(every) != 1], starts, dtype=np.int64)
+    ends = np.r_[starts[1:], len(every)]
+    for at, start, end, count in zip(of_file[starts].tolist(), starts.tolist(), ends.tolist(), ranges.tolist(), strict=True):
+        yield at, every[start:end], count
+
+
+def _ranges(positions: BitMap64 | Numbers) -> tuple[tuple[int, int], ...]:
     """Maximal runs of consecutive positions."""
-    values = np.asarray(positions.to_array()).astype(np.int64)
+    values = np.asarray(positions.to_array()).astype(np.int64) if isinstance(positions, BitMap64) else positions
     ends = np.flatnonzero(np.diff(values) != 1)
     firsts, lasts = values[np.r_[0, ends + 1]], values[np.r_[ends, len(values) - 1]]
     return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
