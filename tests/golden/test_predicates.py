@@ -5,8 +5,9 @@ Where our plans differ from Java's, they differ in one of the ways that `differs
 
 from __future__ import annotations
 
+import base64
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,21 @@ import pytest
 from structlog.testing import capture_logs
 
 from maintainer.data.values import json_rows
-from maintainer.index.definition import MAINTAINED, definitions
+from maintainer.index.definition import MAINTAINED, FamilyName, IndexDefinition, definitions
 from maintainer.index.family import family
-from maintainer.model.predicate import Leaf, leaves
+from maintainer.model.files import FileSource
+from maintainer.model.predicate import And, Leaf, Predicate, leaves
+from maintainer.model.schema import TableSchema
 from maintainer.model.types import FLOATS
 from maintainer.read.plan import INDEXED, PRUNED, RAW
+from maintainer.read.residual import evaluate
 from maintainer.read.scan import FileDecision, Scan
 from maintainer.read.sql import parse_predicate
 from maintainer.table.state import load_state
 from maintainer.table.store import open_store
 from tests.support import golden
+from tests.support.builders import schema
+from tests.support.built_tables import BuiltTable, table_of
 
 CASES = (
     "async_index",
@@ -45,7 +51,9 @@ CASES = (
     "inline_compaction",
     "schema_evolution",
 )
-"""All cases with predicates but `de_global_index`, whose rows are spread over files (data evolution)."""
+"""All cases with predicates but `de_global_index`, whose rows are spread over files (data evolution): of that the payloads alone are asked."""
+
+FILE_INDEX_CASES = ("fi_append", "fi_pk_embedded", "fi_pk_file")
 
 
 def differs(predicate: Any, ours: FileDecision | None, java: Mapping[str, Any] | None) -> str | None:
@@ -131,6 +139,68 @@ def _java_decision(file: Mapping[str, Any] | None) -> Any:
     return None if file is None else RAW if file.get("raw") else file["ranges"]
 
 
+@pytest.mark.parametrize("name", FILE_INDEX_CASES)
+def test_keys_of_predicates_on_columns_with_file_indexes(name: str, tmp_path: Path) -> None:
+    """We read no file-level index; a file that Java left out for its statistics is left out here, too."""
+    found = golden.case(name)
+    if found is None:
+        pytest.skip(f"case {name} is not here")
+    store = open_store(str(golden.unpack(name, tmp_path)))
+    keys = found["table"]["primaryKeys"] or [found["table"]["columns"][0]["name"]]
+    assert found["fileIndexPredicates"]
+    for asked in found["fileIndexPredicates"]:
+        snapshot = asked["snapshot"]
+        predicate = golden.predicate_of(asked["predicate"], store.schema_of(store.snapshot(snapshot)))
+        scan = Scan(store, predicate, keys, snapshot_id=snapshot)
+        rows = [list(row.values()) for row in json_rows(scan.to_arrow(), scan.fields)]
+        assert sorted(rows) == sorted(key if len(keys) > 1 else [key] for key in asked["keys"]), asked["predicate"]
+        by_file_index = {file["file"] for file in asked["files"] if not file["remain"]}
+        read = {file.file for file in scan.explain().files if file.decision != PRUNED}
+        assert read <= by_file_index.union(asked["planned"]), asked["predicate"]
+
+
+def test_payloads_over_row_ids_answer_as_in_java(tmp_path: Path) -> None:
+    """Data evolution: no scan, but its payloads are those of the same families, and the residual gives Java's rows of Java's table."""
+    found = golden.case("de_global_index")
+    if found is None:
+        pytest.skip("case de_global_index is not here")
+    directory = golden.unpack("de_global_index", tmp_path)
+    store = open_store(str(directory))
+    schema, last = store.latest_schema(), found["snapshots"][-1]
+    known = [dict(zip(schema.names, _internal(row, schema), strict=True)) for row in last["rows"]["data"]]
+    rows = table_of(known, schema)
+    readers = {}
+    for group in last["indexGroups"]:
+        column = schema.field(group["field"])
+        definition = IndexDefinition(column.name, column.id, group["type"], FamilyName(group["type"]), {}, column.type)
+        data = (directory / "index" / group["file"]).read_bytes()
+        read = lambda offset, length, data=data: data[offset : offset + length]  # noqa: E731
+        meta = base64.b64decode(group["indexMeta"])
+        readers[column.name] = group["file"], family(definition.family).open(read, len(data), definition, meta, group["rowCount"])
+
+    def answer(predicate: Predicate) -> set[int]:
+        if isinstance(predicate, Leaf):
+            return set(readers[predicate.field][1].evaluate(predicate))
+        sets = [answer(child) for child in predicate.children]
+        return set.intersection(*sets) if isinstance(predicate, And) else set.union(*sets)
+
+    assert len(found["predicates"]) == 10
+    for asked in found["predicates"]:
+        predicate = golden.predicate_of(asked["predicate"], schema)
+        assert sorted(answer(predicate)) == asked["rows"]["fast"], asked["predicate"]
+        assert sorted(rows.filter(evaluate(predicate, rows, schema))["id"].to_pylist()) == asked["rows"]["full"], asked["predicate"]
+        for group in asked.get("groups") or ():
+            assert isinstance(predicate, Leaf)
+            assert group["file"] == readers[predicate.field][0]
+            assert sorted(answer(predicate)) == group["ordinals"]
+
+
+def _internal(row: list[Any], schema: TableSchema) -> Iterator[Any]:
+    for value, column in zip(row, schema.fields, strict=True):
+        of = column.type.element
+        yield golden.value_of(value, column.type) if of is None or value is None else [golden.value_of(each, of) for each in value]
+
+
 # spec 07 §15.1: covered file C holds ids 1-4 at positions 0-3, uncovered file U holds ids 5 and 6
 
 PK_CASES: list[tuple[str, list[tuple[int, int]] | None, bool, list[int]]] = [
@@ -213,6 +283,48 @@ def test_indexes_do_not_help_where_another_column_decides(pk_table: Any, sql: st
     scan = Scan(pk_table, sql, ["id"])
     assert INDEXED not in {file.decision for file in scan.explain().files}
     assert scan.to_arrow()["id"].to_pylist() == ids
+
+
+# the tables derived from it: a deletion vector on C, and C in two files with one group over both
+
+
+@pytest.fixture
+def derived(tmp_path: Path) -> Iterator[Callable[..., BuiltTable]]:
+    """A table with these files at level 2 and ids 5 and 6 in an uncovered one at level 1."""
+    columns = {"id": "INT", "name": "STRING", "category": "STRING"}
+    options = {"bucket": "1", "deletion-vectors.enabled": "true", "pk-btree.index.columns": "name", "pk-bitmap.index.columns": "category"}
+
+    def row(number: int) -> dict[str, Any]:
+        return {"id": number, "name": f"name-{number}", "category": "odd" if number % 2 else "even"}
+
+    def build(*files: list[int], deleted: list[int]) -> BuiltTable:
+        built = BuiltTable(tmp_path / "t", schema(columns, options=options))
+        for ids in files:
+            built.put([row(number) for number in ids], level=2, deleted=deleted)
+        built.put([row(5), row(6)], level=1, source=FileSource.APPEND)
+        built.index()
+        built.publish()
+        return built
+
+    return build
+
+
+DERIVED: list[tuple[str, list[list[int]], list[int], list[Any], list[int]]] = [
+    ("category = 'even'", [[1, 2, 3, 4]], [1], [((1, 1), (3, 3)), RAW], [4, 6]),
+    ("category = 'even'", [[1, 2], [3, 4]], [], [((1, 1),), ((1, 1),), RAW], [2, 4, 6]),
+    ("name = 'name-3'", [[1, 2], [3, 4]], [], [PRUNED, ((0, 0),), PRUNED], [3]),
+    ("category = 'even' AND id > 2", [[1, 2], [3, 4]], [], [PRUNED, ((1, 1),), RAW], [4, 6]),
+]
+"""Condition, ids of the files at level 2, deleted positions in each, what is done with each file, ids that come out."""
+
+
+@pytest.mark.parametrize(("sql", "files", "deleted", "decisions", "ids"), DERIVED)
+def test_plans_of_tables_derived_from_it(
+    derived: Callable[..., BuiltTable], sql: str, files: list[list[int]], deleted: list[int], decisions: list[Any], ids: list[int]
+) -> None:
+    scan = Scan(derived(*files, deleted=deleted).store, sql)
+    assert [file.ranges or file.decision for file in scan.explain().files] == decisions
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == ids
 
 
 def test_the_condition_can_be_given_as_a_bound_predicate(pk_table: Any) -> None:
