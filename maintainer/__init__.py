@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from maintainer.index.build import build_payload, build_sorted
     from maintainer.index.payload import Resources
     from maintainer.read.expression import col
+    from maintainer.read.scan_split import ScanSplit
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ _MODULES = {
     "build_sorted": "maintainer.index.build",
     "Resources": "maintainer.index.payload",
     "col": "maintainer.read.expression",
+    "ScanSplit": "maintainer.read.scan_split",
     **dict.fromkeys(
         (
             "CommitConflict",
@@ -70,6 +72,7 @@ __all__ = [
     "MissingFile",
     "NotATable",
     "Resources",
+    "ScanSplit",
     "Spill",
     "StorageError",
     "Table",

@@ -12,12 +12,13 @@ from maintainer.api.table import Table
 
 NAMES = {
     "CommitConflict", "CommitStateUnknown", "CorruptFile", "CorruptTable", "KeyCache", "MaintainerError", "MissingFile", "NotATable",
-    "Resources", "Spill", "StorageError", "Table", "Unsupported", "UsageError", "build_payload", "build_sorted",
+    "Resources", "ScanSplit", "Spill", "StorageError", "Table", "Unsupported", "UsageError", "build_payload", "build_sorted",
     "changes", "col", "create_table", "open_table",
 }  # fmt: skip
 METHODS = {
     "alter": ["changes", "set", "unset"],
     "scan": ["where", "columns", "order_by", "limit", "snapshot_id", "tag", "as_of", "use_index", "memory", "spill"],
+    "read_split": ["split", "columns", "where", "memory", "spill"],
     "coverage": [],
     "writer": [],
     "files": [],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -44,6 +45,22 @@ def test_the_examples_run(directory: Path) -> None:
     env = {**os.environ, "PYTHONWARNINGS": "error::FutureWarning"}
     done = subprocess.run([sys.executable, "-c", blocks("python")], cwd=directory, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def run(recipe: str, directory: Path) -> None:
+    (block,) = re.findall(rf"```python {recipe}\n(.*?)```", PAGE, re.DOTALL)
+    env = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run([sys.executable, "-c", block], cwd=directory, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_dask_reads_the_splits_of_a_scan(directory: Path) -> None:
+    run("dask", directory)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+def test_ray_reads_the_splits_of_a_scan(directory: Path) -> None:
+    run("ray", directory)
 
 
 def test_a_condition_means_the_same_in_all_its_forms(orders: Table) -> None:
