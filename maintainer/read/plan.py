@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -53,6 +53,7 @@ from maintainer.read.project import project
 from maintainer.read.prune import Buckets
 from maintainer.read.ranked import RankedBounds, may_match
 from maintainer.read.residual import mask
+from maintainer.storage.ahead import in_turn
 from maintainer.table.options import MergeEngine
 from maintainer.table.state import TableState
 from maintainer.table.store import TableStore
@@ -243,6 +244,7 @@ class _Planner:
         if options.deletion_vectors_enabled and self._hides_level_0:
             self._without_vectors = schemas_without_vectors(store.schema(schema_id) for schema_id in state.schema_ids)
         self._relaxed = options.relaxed_group_acceptance
+        self._threads = options.integer("global-index.thread-num", 32, minimum=1)
         self._cache = cache_of(store, options.index_cache_size)
         self._bucket_function = options.bucket_function
         self._steps: list[Step] = []
@@ -433,14 +435,21 @@ class _Planner:
         assert self._projected is not None
         columns = self._columns
         candidates = np.flatnonzero(files)
-        for of_bucket in np.split(candidates, np.flatnonzero(np.diff(columns.bucket_of[candidates])) + 1):
-            if len(of_bucket):
-                number = int(columns.bucket_of[of_bucket[0]])
-                start = int(columns.starts[number])
-                coverings = [columns.covering(number, definition, self._relaxed) for definition in self._definitions]
-                indexes = BucketIndexes(self._store, columns.buckets[number], self._definitions, coverings, self._cache)
-                for answers in indexes.answers(self._projected, of_bucket - start):
-                    self._narrow(answers, answers.places + start)
+        if not len(candidates):
+            return
+        buckets = np.split(candidates, np.flatnonzero(np.diff(columns.bucket_of[candidates])) + 1)
+        found = in_turn(self._store.storage, (partial(self._answers, files, self._projected) for files in buckets), self._threads)
+        for of_bucket, several in zip(buckets, found, strict=True):
+            start = columns.starts[columns.bucket_of[of_bucket[0]]]
+            for answers in several:
+                self._narrow(answers, answers.places + start)
+
+    def _answers(self, files: Numbers, predicate: Predicate) -> list[Answers]:
+        """What the indexes say about files of one bucket."""
+        columns, number = self._columns, int(self._columns.bucket_of[files[0]])
+        coverings = [columns.covering(number, definition, self._relaxed) for definition in self._definitions]
+        indexes = BucketIndexes(self._store, columns.buckets[number], self._definitions, coverings, self._cache)
+        return indexes.answers(predicate, files - columns.starts[number])
 
     def _narrow(self, answers: Answers, files: Numbers) -> None:
         """Decides for files by what the indexes say."""
