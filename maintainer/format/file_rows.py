@@ -24,6 +24,9 @@ from maintainer.format.data_type import parse
 from maintainer.model.files import DataFileMeta, DeletionRange, FileSource, GlobalIndexMeta, IndexFileMeta, SimpleStats
 from maintainer.model.types import DataType
 
+MOST_LEVELS = 127
+"""What a byte holds; trees have ten levels or so."""
+
 _STATS = "ROW<min BYTES, max BYTES, nulls ARRAY<BIGINT>>"
 _FILE_COLUMNS = (
     ("_FILE_NAME", "STRING NOT NULL"),
@@ -152,7 +155,7 @@ def decode_index_file(body: bytes, version: int) -> IndexFileMeta:
 
 def check_file(name: str, size: int, rows: int, level: int) -> int:
     """Refuses numbers that no data file can have; returns the level."""
-    if size < 0 or rows < 0 or not 0 <= level < 2**31:
+    if size < 0 or rows < 0 or not 0 <= level <= MOST_LEVELS:
         raise CorruptFile(f"the metadata of {name!r} says {rows} rows in {size} bytes on level {level}")
     return level
 

@@ -31,7 +31,10 @@ def key_range(types: Sequence[DataType]) -> KeyRange:
 
     @cache
     def decoded(data: bytes) -> tuple[Any, ...]:
-        return comparable(binary_row.deserialize(data, types), types)
+        values = binary_row.deserialize(data, types)
+        if None in values:
+            raise CorruptFile("its metadata has a key with a NULL in it")
+        return comparable(values, types)
 
     def of(file: DataFileMeta) -> tuple[Any, Any]:
         try:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from maintainer.errors import CorruptFile
 from maintainer.merge.sections import key_range, newest_first, sections
 from maintainer.model.files import DataFileMeta
-from tests.support.builders import file_meta, types
+from tests.support.builders import file_meta, row, types
 
 KEY = key_range(types("INT"))
 
@@ -48,6 +48,11 @@ def test_no_files_no_sections() -> None:
 def test_metadata_without_a_readable_key_names_the_file() -> None:
     with pytest.raises(CorruptFile, match="bad"):
         sections([file_meta("bad", min_key=b"\0\0\0\5")], KEY)
+
+
+def test_a_key_with_a_null_names_the_file() -> None:
+    with pytest.raises(CorruptFile, match="bad: corrupt: .* NULL"):
+        sections([file_meta("bad", min_key=row(None))], KEY)
 
 
 def test_keys_compare_by_type_and_column() -> None:
