@@ -30,6 +30,9 @@ SHOWN_ROWS = 100
 
 
 class Output(Protocol):
+    most_rows: int | None
+    """How many rows of a query are of use where it does not say so itself."""
+
     def document(self, view: str, document: Document) -> None:
         """One document; `view` names how people see it (`maintainer.cli.views`)."""
 
@@ -51,6 +54,8 @@ class Output(Protocol):
 
 class JsonOutput:
     """JSON on stdout and nothing else."""
+
+    most_rows: int | None = None
 
     def document(self, view: str, document: Document) -> None:
         print(_json(document))
@@ -74,6 +79,8 @@ class JsonOutput:
 
 class TextOutput:
     """Tables on stdout."""
+
+    most_rows: int | None = SHOWN_ROWS + 1
 
     def __init__(self) -> None:
         self._console = console()

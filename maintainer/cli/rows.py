@@ -55,7 +55,9 @@ def query(
     call: Invocation,
     table: TableName,
     where: Annotated[str | None, typer.Option(metavar="SQL", help="Condition, like \"price > 10 AND name LIKE 'a%'\".")] = None,
-    select: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Columns, separated by commas; all by default.")] = None,
+    select: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="Columns, separated by commas (`a,b` in backticks is one); by default all.")
+    ] = None,
     order_by: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Columns to sort by, each with an optional DESC.")] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="At most so many rows.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say for each file how it is read and why, instead of reading it.")] = False,
@@ -65,25 +67,26 @@ def query(
     no_index: Annotated[bool, typer.Option("--no-index", help="Do not use the indexes.")] = False,
     memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Memory to merge files with; the rest goes to a temporary file. Default: 256 MB."),
+        typer.Option(metavar="SIZE", help="Memory to merge files and to sort rows with; the rest goes to a temporary file. Default: 256 MB."),
     ] = None,
 ) -> None:
     """Query the rows that a batch reader sees, narrowed by the indexes."""
     from maintainer.data.values import json_rows
     from maintainer.errors import UsageError
+    from maintainer.read.order import split_names, unquoted
     from maintainer.service.configuration import LEAST_MEMORY
     from maintainer.table.option_text import parse_memory_size
 
     budget = None if memory is None else parse_memory_size(memory)
     if budget is not None and budget < LEAST_MEMORY:
-        raise UsageError(f"--memory {memory}: a merge needs at least {LEAST_MEMORY >> 20} mb")
-    columns = None if select is None or select.strip() == "*" else [name.strip().strip("`") for name in select.split(",")]
+        raise UsageError(f"--memory {memory}: to merge and to sort takes at least {LEAST_MEMORY >> 20} mb")
+    columns = None if select is None or select.strip() == "*" else [unquoted(name) for name in split_names(select)]
     opened = call.open(table)
     scan: Any = opened.scan(
         where=where,
         columns=columns,
         order_by=order_by,
-        limit=limit,
+        limit=call.output.most_rows if limit is None and not explain else limit,
         snapshot_id=snapshot,
         tag=tag,
         as_of=as_of,
@@ -93,8 +96,8 @@ def query(
     if explain:
         call.output.document("explain", scan.explain().to_dict())
         return
-    fields = scan.fields
-    rows = (row for batch in scan.to_batches() for row in json_rows(batch, fields))
+    answer = scan.answer()
+    rows = (row for batch in answer.batches for row in json_rows(batch, answer.fields))
 
     def why_none() -> str:
         now = opened.coverage()
@@ -106,4 +109,4 @@ def query(
             return ""
         return f"{hidden:,} row{'s' if hidden > 1 else ''} in level 0 will be visible when compacted; `maintainer once` does that."
 
-    call.output.rows([field.name for field in fields], rows, limit is not None, why_none)
+    call.output.rows([field.name for field in answer.fields], rows, limit is not None, why_none)

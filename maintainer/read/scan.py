@@ -9,7 +9,7 @@ otherwise.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,18 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.data.arrow_types import value_schema
-from maintainer.data.values import partition_json
 from maintainer.errors import MissingFile, UsageError
 from maintainer.model.predicate import And, Leaf, Or, Predicate, fields_of
-from maintainer.model.report import Entry, Report
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.split import Split
 from maintainer.model.types import DataField
 from maintainer.read import travel
+from maintainer.read.explanation import Explanation, explained
 from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.order import OrderBy, SortKey, sort_keys
-from maintainer.read.plan import FilePlan, ScanPlan, plan_scan
+from maintainer.read.plan import ScanPlan, plan_scan
 from maintainer.read.scan_split import ScanSplit
 from maintainer.read.split_reader import MEMORY, SCORE, SplitReader
 from maintainer.read.splits import adopted, splits_of
@@ -45,26 +44,15 @@ Condition: TypeAlias = str | Expression | Column | pc.Expression | Predicate
 
 
 @dataclass(frozen=True)
-class FileDecision(Entry):
-    """One file of an explanation."""
+class Answer:
+    """Rows of one snapshot, once, and the columns that they have."""
 
-    partition: Mapping[str, Any]
-    bucket: int
-    file: str
-    decision: str
-    reason: str
-    column: str | None
-    group: str | None
-    ranges: tuple[tuple[int, int], ...] | None
-    rows: int
+    fields: tuple[DataField, ...]
+    batches: Iterator[pa.RecordBatch]
 
-
-@dataclass(frozen=True)
-class Explanation(Report):
-    """What a scan would do with each file of its snapshot, and why."""
-
-    snapshot: int | None
-    files: tuple[FileDecision, ...]
+    @property
+    def schema(self) -> pa.Schema:
+        return value_schema(self.fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,21 +97,23 @@ class Scan:
             return plan_scan(self.store, state, predicate, self.use_index)
 
     def explain(self) -> Explanation:
-        """Per file, whether it is pruned, narrowed by an index, read raw, or merged with others, and why."""
+        """Per file, whether it is pruned, narrowed by an index, read raw, or merged with others, and why; what each step leaves; and what
+        cannot be seen yet."""
+        return explained(self.store, self.plan())
+
+    def answer(self) -> Answer:
+        """The rows of the snapshot that there is now, which are read as they are taken, and their columns."""
         plan = self.plan()
-        files = tuple(_decision(plan, file) for file in plan.files)
-        return Explanation(self.store.name, None if plan.snapshot is None else plan.snapshot.id, files)
+        columns, keys = self._checked(plan.schema)
+        return Answer(tuple(plan.schema.field(name) for name in columns), self._rows(plan, columns, keys))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as a stream. With `order_by` all are sorted before the first comes out, in the memory that the scan has."""
-        plan = self.plan()
-        columns, keys = self._checked(plan.schema)
-        return self._rows(plan, columns, keys)
+        return self.answer().batches
 
     def to_arrow(self) -> pa.Table:
-        plan = self.plan()
-        columns, keys = self._checked(plan.schema)
-        return pa.Table.from_batches(self._rows(plan, columns, keys), schema=_arrow_schema(plan.schema, columns)).select(list(columns))
+        answer = self.answer()
+        return pa.Table.from_batches(answer.batches, schema=answer.schema).select(answer.schema.names)
 
     def to_pandas(self, **options: Any) -> Any:
         """A pandas DataFrame; needs pandas. `options` are those of pyarrow's `Table.to_pandas`, like `types_mapper=pandas.ArrowDtype`."""
@@ -162,10 +152,8 @@ class Scan:
         return ScanSplit(reader, adopted(self.store, schema, split))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        plan = self.plan()
-        columns, keys = self._checked(plan.schema)
-        reader = pa.RecordBatchReader.from_batches(_arrow_schema(plan.schema, columns), self._rows(plan, columns, keys))
-        return reader.__arrow_c_stream__(requested_schema)
+        answer = self.answer()
+        return pa.RecordBatchReader.from_batches(answer.schema, answer.batches).__arrow_c_stream__(requested_schema)
 
     def _resolve(self) -> tuple[Snapshot | None, TableSchema]:
         """The snapshot that is read, and the schema that it is read with."""
@@ -260,14 +248,3 @@ def _first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.Re
         limit -= batch.num_rows
         if limit <= 0:
             return
-
-
-def _decision(plan: ScanPlan, file: FilePlan) -> FileDecision:
-    partition = partition_json(plan.schema, file.bucket.partition)
-    return FileDecision(
-        partition, file.bucket.bucket, file.file.file_name, file.decision, file.reason, file.column, file.group, file.ranges, file.rows
-    )
-
-
-def _arrow_schema(schema: TableSchema, columns: Iterable[str]) -> pa.Schema:
-    return value_schema(schema.field(name) for name in columns)
