@@ -289,15 +289,24 @@ _SEVERITY = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 def _explain(document: Document, console: Console) -> None:
     _heading(document, console)
+    steps = document["steps"]
+    telling = [step for number, step in enumerate(steps) if number in (0, len(steps) - 1) or step["rows"] < steps[number - 1]["rows"]]
+    columns = [Column("step"), *(Column(title, number=True) for title in ("files left", "rows left", "bytes left"))]
+    if steps:
+        show(console, columns, [(each["step"], f"{each['files']:,}", f"{each['rows']:,}", size(each["bytes"])) for each in telling])
     columns = [
         PARTITION,
         BUCKET,
+        LEVEL,
         Column("decision"),
         Column("indexes", wraps=True, hides=True),
         Column("rows", number=True),
         Column("reason", wraps=True),
         Column("file"),
     ]
+    files = document["files"]
+    if len(files) > MOST_LISTED:  # what is read goes first
+        files = sorted(files, key=lambda each: bool(each["decision"] == "pruned"))
     show(
         console,
         columns,
@@ -305,15 +314,32 @@ def _explain(document: Document, console: Console) -> None:
             (
                 partition(each["partition"]),
                 str(each["bucket"]),
+                str(each["level"]),
                 each["decision"],
                 each["column"] or NOTHING,
-                NOTHING if each["rows"] is None else f"{each['rows']:,}",
-                each["reason"] or "",
+                f"{each['rows']:,}",
+                each["reason"],
                 each["file"],
             )
-            for each in document["files"]
+            for each in files[:MOST_LISTED]
         ],
     )
+    _more(console, len(files))
+    _hidden(document["hidden"], console)
+
+
+def _hidden(hidden: Sequence[Document], console: Console) -> None:
+    """Rows that may belong to the answer, and which nobody sees yet."""
+    if not hidden:
+        return
+    console.print()
+    for reason in dict.fromkeys(each["reason"] for each in hidden):
+        found = [each for each in hidden if each["reason"] == reason]
+        files, held = (sum(each[what] for each in found) for what in ("files", "rows"))
+        say(
+            console, f"{count(held, 'row')} in {count(files, 'file')} may belong to the answer, too. {reason[0].upper()}{reason[1:]}.", "yellow"
+        )
+    say(console, f"→ {hidden[0]['do']}")
 
 
 def _created(document: Document, console: Console) -> None:

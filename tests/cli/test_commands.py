@@ -169,8 +169,11 @@ class TestRows:
         found = ok("query", busy, "--where", "n = 3", "--explain")
         assert {file["decision"] for file in found["files"]} <= {"pruned", "indexed", "raw"}
         assert any(file["decision"] == "indexed" and file["column"] == "n" and file["group"] for file in found["files"])
-        assert set(found["files"][0]) == {"partition", "bucket", "file", "decision", "reason", "column", "group", "ranges", "rows"}
-        assert "indexed" in run("query", busy, "--where", "n = 3", "--explain").stdout
+        assert {"partition", "bucket", "file", "decision", "reason", "column", "group", "ranges", "rows"} <= set(found["files"][0])
+        assert [step["step"] for step in found["steps"]] == ["files", "partition", "bucket", "level", "key range", "statistics", "index"]
+        shown = run("query", busy, "--where", "n = 3", "--explain").stdout
+        assert "indexed" in shown
+        assert "bytes left" in shown
 
     def test_a_condition_that_cannot_be_read_is_shown(self, busy: Path) -> None:
         assert "nothing" in refused(2, "query", busy, "--where", "nothing = 1")

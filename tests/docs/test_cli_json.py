@@ -18,7 +18,7 @@ from maintainer.inspect.coverage import AwaitedCoverage, Coverage
 from maintainer.inspect.diagnosis import Diagnosis
 from maintainer.inspect.verify import Verification
 from maintainer.maintain.reclaim.expire import Expiry
-from maintainer.read.scan import Explanation
+from maintainer.read.explanation import Explanation
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cli-json.md").read_text("utf-8")
 DOCUMENTS = dict(re.findall(r"^\| `([^|]*)` \| `(\{[^`]*\})`", TEXT, re.MULTILINE))

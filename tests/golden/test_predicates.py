@@ -21,9 +21,10 @@ from maintainer.model.files import FileSource
 from maintainer.model.predicate import And, Leaf, Predicate, leaves
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import FLOATS
+from maintainer.read.explanation import FileDecision
 from maintainer.read.plan import INDEXED, PRUNED, RAW
 from maintainer.read.residual import evaluate
-from maintainer.read.scan import FileDecision, Scan
+from maintainer.read.scan import Scan
 from maintainer.read.sql import parse_predicate
 from maintainer.table.state import load_state
 from maintainer.table.store import open_store
