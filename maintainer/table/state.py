@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -115,6 +116,9 @@ def state_of(store: TableStore, snapshot: Snapshot, schema: TableSchema) -> Tabl
             return state
     before = [state for state in kept if state.snapshot.id <= snapshot.id]
     state = load_state(store, snapshot, max(before, key=lambda state: state.snapshot.id, default=None), schema)
+    if store.storage.remote:
+        with suppress(MaintainerError):  # whoever needs them asks again; here they are asked for at the same time
+            state.schemas_since(store)
     store.keep(state)
     return state
 

@@ -1,8 +1,8 @@
 """An opened table: its schemas and snapshots (spec 01 §4, §5.3, §6; Java `SchemaManager`, `SnapshotManager`, `TagManager`).
 
 The latest snapshot is the hint's only if `snapshot-<hint>` exists and `snapshot-<hint+1>` does not; else it is found by listing. A hint that
-lags, leads, or holds garbage costs one listing and changes nothing. A store that has found a latest snapshot before asks for that one and for
-its follower together with the hint, by the same rule: so an unchanged table costs one round trip, whatever it is that the hint says.
+lags, leads, or holds garbage costs one listing and changes nothing. A store that has found a latest snapshot before, or a hint when it was
+opened, asks for that snapshot and its follower together with the hint, by the same rule: so an unchanged table costs one round trip.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class TableStore:
         self._layout: Layout | None = None
         self._caches: dict[str, Cache] = {}
         self._latest: Snapshot | None = None
+        self._guess: Callable[[], int | None] = lambda: None
         self._latest_state: TableState | None = None
         self._other_state: TableState | None = None
         self._lock = threading.Lock()
@@ -248,12 +249,17 @@ class TableStore:
         self._latest = latest = self._find_latest()
         return latest
 
+    def guess_latest(self) -> None:
+        """Begins to read the hint, so that the first search has a place to begin with, where that saves a round trip."""
+        if self.storage.remote:
+            self._guess = ahead(self.storage, partial(self.hint, "LATEST"))
+
     def look_from(self, snapshot: Snapshot) -> None:
         """This one has just become the latest: the next search begins there."""
         self._latest = snapshot
 
     def _find_latest(self) -> Snapshot | None:
-        found = self._from_hint(self._latest)
+        found = self._from_hint(self._guess() or None if self._latest is None else self._latest.id)
         if found is not None:
             return found
         for _ in range(3):  # between finding and reading, a rollback may take it away
@@ -266,14 +272,14 @@ class TableStore:
                 return snapshot
         raise CorruptTable(f"{self.name}: snapshot {latest} is listed but cannot be read")
 
-    def _from_hint(self, known: Snapshot | None) -> Snapshot | None:
+    def _from_hint(self, known: int | None) -> Snapshot | None:
         """The newest snapshot if the hint, or what was the newest one before, leads to it: three requests, or a few more where it lags."""
-        begun = None if known is None else self._pair(known.id)
+        begun = None if known is None else self._pair(known)
         hint = self.hint("LATEST")
         if not hint:
             return None
-        if known is not None and begun is not None and hint <= known.id + 1 and begun[0]() is not None:
-            first, (current, following) = known.id, begun
+        if known is not None and begun is not None and hint <= known + 1 and begun[0]() is not None:
+            first, (current, following) = known, begun
         else:
             first, (current, following) = hint, self._pair(hint)
         found = following()
@@ -405,6 +411,7 @@ def open_store(
     uri = table_uri(uri_or_name, warehouse)
     branch = check_branch(branch)
     store = TableStore(Storage.open(uri, storage_options), branch, options)
+    store.guess_latest()
     newest = store._look_for_newest()
     if newest is None:
         raise NotATable(_why_not_a_table(store, uri_or_name, warehouse, storage_options))
