@@ -51,7 +51,7 @@ def test_metadata_without_a_readable_key_names_the_file() -> None:
 
 
 def test_a_key_with_a_null_names_the_file() -> None:
-    with pytest.raises(CorruptFile, match="bad: corrupt: .* NULL"):
+    with pytest.raises(CorruptFile, match=r"bad: corrupt: .* NULL"):
         sections([file_meta("bad", min_key=row(None))], KEY)
 
 

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import base64
 import pickle
+import random
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 
 import maintainer
 from maintainer.api.table import Table
+from maintainer.data.deletions import write_deletions
 from maintainer.data.spill import Spill
-from maintainer.errors import CorruptFile, MissingFile, Unsupported, UsageError
+from maintainer.errors import CorruptFile, MaintainerError, MissingFile, Unsupported, UsageError
 from maintainer.format import split as codec
-from maintainer.model.files import BucketKey, FileSource
+from maintainer.model.files import FileSource
 from maintainer.model.split import DataSplit, DeletionFile, IndexedSplit, Split
 from maintainer.read import vectors
 from maintainer.read.scan import Scan
 from maintainer.read.scan_split import ScanSplit
+from maintainer.storage.layout import FileNames
 from maintainer.storage.local import LocalStorage
 from maintainer.storage.remote import RemoteStorage
 from maintainer.table.state import SnapshotExpired
@@ -32,6 +37,7 @@ from maintainer.table.store import TableStore
 from tests.support.builders import row as row_bytes
 from tests.support.builders import schema
 from tests.support.built_tables import BuiltTable
+from tests.support.campaign import share
 
 OPTIONS = {"bucket": "1", "deletion-vectors.enabled": "true", "pk-btree.index.columns": "a"}
 SCHEMA = schema({"id": "INT", "a": "INT", "s": "STRING"}, options=OPTIONS)
@@ -259,6 +265,20 @@ def test_bytes_that_are_no_split_are_corrupt(table: Table) -> None:
         table.read_split(b"no")
 
 
+@pytest.mark.parametrize("name", ["table", "merged"])
+def test_changed_bytes_are_read_or_refused(name: str, request: pytest.FixtureRequest) -> None:
+    opened: Table = request.getfixturevalue(name)
+    splits = [split.to_bytes() for where in (None, "a = 1") for split in opened.scan(where).splits()]
+    source = random.Random(name)
+    for _ in range(share("changed bytes of splits", short=150, long=5000)):
+        data = bytearray(source.choice(splits))
+        for _ in range(source.randrange(1, 4)):
+            at = source.randrange(len(data))
+            data[at : at + source.choice([0, 1, 1, 4])] = source.randbytes(source.choice([0, 1, 1, 4]))
+        with suppress(MaintainerError):
+            rows(opened.read_split(bytes(data)))
+
+
 @pytest.mark.parametrize("ranges", [(), ((-1, 0),), ((19, 20),), ((3, 2),), ((0, 2**31),)])
 def test_an_indexed_split_that_contradicts_its_file_is_an_error(table: Table, ranges: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(CorruptFile, match="an indexed split selects"):
@@ -346,17 +366,10 @@ def test_vectors_far_behind_the_start_are_read_by_themselves(marked: BuiltTable,
 
 def test_the_last_of_64_bit_vectors_is_found_without_knowing_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "START", 10)
-    from pyroaring import BitMap64
-
-    from maintainer.data.deletions import write_deletions
-    from maintainer.model.files import EMPTY_ROW
-    from maintainer.storage.layout import FileNames
-
     built = BuiltTable(tmp_path / "v", SCHEMA)
     (file,) = built.put([row(i) for i in range(10)])
     built.put_index_file(write_deletions(built.store.storage, built.store.layout, FileNames("index-"), {file.file_name: BitMap64([3])}, True))
     built.publish()
-    assert BucketKey(EMPTY_ROW, 0).bucket == 0
     assert [found["id"] for found in rows(Scan(built.store))] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
 
 
