@@ -27,14 +27,10 @@ from maintainer.table.store import TableStore
 from maintainer.table.support import check_live_files, naming
 
 
-def splits_of(store: TableStore, plan: ScanPlan) -> tuple[Split, ...]:
-    """The splits in order of the plan; a section is where its first file is."""
-    if plan.snapshot is None:
-        return ()
-    splits: list[Split] = []
+def splits_of(store: TableStore, plan: ScanPlan) -> Iterator[Split]:
+    """The splits in order of the plan, a bucket at a time; a section is where its first file is."""
     for _, files in groupby(plan.to_read, key=lambda file: file.bucket.key):
-        splits += _of_bucket(store, plan, list(files))
-    return tuple(splits)
+        yield from _of_bucket(store, plan, list(files))
 
 
 def deletion_files(store: TableStore, bucket: BucketState) -> Mapping[str, DeletionFile]:
