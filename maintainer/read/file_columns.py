@@ -119,11 +119,21 @@ class FileColumns:
 
         return self.kept(("keys", types), make)
 
-    def check_keys(self, files: Numbers, types: tuple[DataType, ...]) -> None:
-        """`CorruptFile` for the first of these files whose key range cannot be decoded."""
-        low, high = self.key_ranks(types)
-        for index in files[(low[files] < 0) | (high[files] < 0)].tolist():
-            key_range(types)(self.files[index])
+    def sections(self, files: Numbers, types: tuple[DataType, ...]) -> tuple[Numbers, Numbers, Numbers]:
+        """These files, at least one, section by section as `maintainer.merge.sections` has them, bucket by bucket; where each section starts;
+        and how many files it holds."""
+        low, high = (ends[files] for ends in self.key_ranks(types))
+        for index in files[(low < 0) | (high < 0)].tolist():
+            key_range(types)(self.files[index])  # says what is wrong with it
+        above = 2 * len(self)
+        if any(data_type.root in FLOATS for data_type in types):  # level 0 may lie outside of what its metadata says (spec 02 §17)
+            everywhere = self.levels[files] == 0
+            low, high = np.where(everywhere, 0, low), np.where(everywhere, above - 1, high)
+        bucket = self.bucket_of[files]
+        order = np.lexsort((high, low, bucket))
+        low, high = (low + bucket * above)[order], (high + bucket * above)[order]
+        starts = np.flatnonzero(np.r_[True, low[1:] > np.maximum.accumulate(high)[:-1]])
+        return files[order], starts, np.diff(np.r_[starts, len(files)])
 
     def covering(self, bucket: int, definition: IndexDefinition, relaxed: bool) -> Covering:
         """The groups of a definition in the bucket of this number."""

@@ -374,7 +374,7 @@ class _Planner:
         merged = np.zeros(len(left), bool)
         overlap = np.flatnonzero(left & self._overlapping_buckets()[self._columns.bucket_of])
         if len(overlap):
-            ordered, starts, sizes = self._sections(overlap)
+            ordered, starts, sizes = self._columns.sections(overlap, self._schema.key_types)
             together = sizes > 1
             if self._engine is MergeEngine.DEDUPLICATE:  # a row that comes out of a section is one that went in
                 together &= np.logical_or.reduceat(by_row[ordered], starts)
@@ -403,21 +403,6 @@ class _Planner:
             ("unmarked", self._without_vectors, schema.key_types),
             lambda: np.array([unmarked(bucket.files, self._without_vectors, key) is not None for bucket in columns.buckets], bool),
         )
-
-    def _sections(self, files: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """The files, section by section (`maintainer.merge.sections`); where each section starts; and how many files it holds."""
-        columns, types = self._columns, self._schema.key_types
-        columns.check_keys(files, types)
-        low, high = (ends[files] for ends in columns.key_ranks(types))
-        above = 2 * len(columns)
-        if any(data_type.root in FLOATS for data_type in types):
-            everywhere = columns.levels[files] == 0
-            low, high = np.where(everywhere, 0, low), np.where(everywhere, above - 1, high)
-        bucket = columns.bucket_of[files]
-        order = np.lexsort((high, low, bucket))
-        low, high = (low + bucket * above)[order], (high + bucket * above)[order]
-        starts = np.flatnonzero(np.r_[True, low[1:] > np.maximum.accumulate(high)[:-1]])
-        return files[order], starts, np.diff(np.r_[starts, len(files)])
 
     def _take_deletes_out(self, alone: Flags) -> Flags:
         """Decides for files that may hold deletes. Old writers did not count those; with deletion vectors they left none above level 0."""
