@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
@@ -30,6 +32,13 @@ from maintainer.model.types import CHARACTERS, DataField, DataType
 from maintainer.storage.storage import Storage
 
 _LARGEST_KIND = 3
+
+Positions = npt.NDArray[np.int64]
+"""Physical positions of rows, ascending."""
+
+_SPARSE = 64
+"""Where less than one row in so many is wanted, batches are small, so that little is decoded behind the last one."""
+_SPARSE_BATCH = 4096
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +66,14 @@ class Column:
         return self.target is SEQUENCE_FIELD or self.target is KIND_FIELD
 
 
+class Kept(Protocol):
+    """What a format has made of the directory of a file (footer, tail, header), good for any number of readers of the file at the same time."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that it takes in memory, about."""
+
+
 class DataFile(ABC):
     """An open data file. Use it in a `with` block, or close it."""
 
@@ -64,14 +81,18 @@ class DataFile(ABC):
     is_columnar = True
     """Whether some columns can be read without the others."""
 
-    def __init__(self, storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema) -> None:
+    def __init__(
+        self, storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema, known: Kept | None = None
+    ) -> None:
+        self._arguments = storage, path, meta, file_schema, read_schema
         self.path = storage.display(path)
+        self.known: Kept | None = known
         self.row_count: int = meta.row_count
         self._file_schema = file_schema
         self._read_schema = read_schema
         self._zone = read_schema.options.get("read.time-zone", "UTC").strip()
         self._columns: dict[str, Column] = {}
-        self._source = storage.open_input(path, meta.file_size)
+        self._source = storage.open_input(path, meta.file_size, known is not None)
         try:
             with self._errors():
                 size = self._source.size()
@@ -101,8 +122,16 @@ class DataFile(ABC):
         return self.row_groups
 
     @abstractmethod
-    def group_bytes(self, group: int) -> int:
-        """What the columns of a row group take when they are decoded, about."""
+    def group_bytes(self, group: int, columns: Sequence[str] | None = None) -> int:
+        """What these columns (None: all) of a row group take when they are decoded, about."""
+
+    def pieces(self, groups: Sequence[int], columns: Sequence[str]) -> list[list[int]]:
+        """Row groups, cut where several threads may share the work."""
+        return [list(groups)]
+
+    def together(self, groups: Sequence[int], columns: Sequence[str]) -> list[list[int]]:
+        """Row groups, as many at a time as are fetched at once when these columns are read."""
+        return [[group] for group in groups]
 
     @abstractmethod
     def _read(self, groups: list[int], plans: Sequence[Column]) -> pa.Table:
@@ -112,9 +141,9 @@ class DataFile(ABC):
     def _raw_batches(self, plans: Sequence[Column], batch_rows: int, piece: list[int], rows: int) -> Iterator[pa.RecordBatch]:
         """The same as batches of at most so many rows; the row groups of the piece follow one another."""
 
-    def _bounds(self, plan: Column) -> list[tuple[Any, Any] | None]:
+    def _bounds(self, plan: Column, groups: Sequence[int]) -> list[tuple[Any, Any] | None]:
         """Bounds of a column that the file has, by row group."""
-        return [None] * len(self.row_groups)
+        return [None] * len(groups)
 
     @abstractmethod
     def _stored_bytes(self, name: str) -> int:
@@ -141,16 +170,23 @@ class DataFile(ABC):
         with self._errors():
             self.row_groups = self._narrowed(positions)
 
-    def group_bounds(self, column: str) -> list[tuple[Any, Any] | None]:
+    def again(self) -> DataFile:
+        """The same file, opened once more, for another thread; what is known of it is not read again."""
+        data = type(self)(*self._arguments, self.known)
+        data._columns = self._columns
+        return data
+
+    def group_bounds(self, column: str, groups: Sequence[int] | None = None) -> list[tuple[Any, Any] | None]:
         """Per row group, internal values between which all values of a column are that are not NULL; None where nothing is known.
 
         Bounds of FLOAT and DOUBLE end at NaN: a footer does not tell whether there is one.
         """
         with self._errors(column):
             plan = self._plan(column)
+            asked = range(len(self.row_groups)) if groups is None else groups
             if plan.name is None or not evolution.keeps_order(plan.source.type, plan.target.type):
-                return [None] * len(self.row_groups)
-            return self._bounds(plan)
+                return [None] * len(asked)
+            return self._bounds(plan, asked)
 
     def stored_bytes(self, column: str) -> int:
         """What a column takes in the file."""
@@ -190,25 +226,78 @@ class DataFile(ABC):
                 if done + count > rows:
                     done += count
                     break
-                arrays = [
-                    pa.nulls(count, field.type) if plan.name is None or batch is None else self._conform(batch.column(plan.name), plan)
-                    for plan, field in zip(plans, schema, strict=True)
-                ]
-                yield first + done, pa.RecordBatch.from_arrays(arrays, schema=schema) if plans else _empty_batch(count)
+                yield first + done, self._conformed(batch, count, plans, schema)
                 done += count
             if done != rows:
                 raise CorruptFile(f"row groups {piece} do not have the {rows} rows that the footer says", path=self.path)
 
-    def _pieces(self, groups: Sequence[int], plans: Sequence[Column]) -> Iterator[list[int]]:
-        for piece in _pieces(groups):
+    def selected(
+        self, columns: Sequence[str], positions: Positions, batch_rows: int, row_groups: Sequence[int] | None = None
+    ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+        """These columns of the rows at these positions, as far as the row groups have them, with the positions of each batch.
+
+        Row groups without any of them are not read, and of the others nothing behind the last one is decoded.
+        """
+        plans = [self._plan_checked(name) for name in columns]
+        schema, found = _schema(plans), _found(plans)
+        wanted = {}
+        for group in range(len(self.row_groups)) if row_groups is None else row_groups:
+            where = self.row_groups[group]
+            low, high = np.searchsorted(positions, (where.first, where.first + where.rows))
+            if low < high:
+                wanted[group] = positions[low:high]
+        for together in self._fetched(list(wanted), found):
+            for group in together:
+                at = wanted[group]
+                if not found:
+                    for start in range(0, len(at), batch_rows):
+                        yield at[start : start + batch_rows], self._conformed(None, len(at[start : start + batch_rows]), plans, schema)
+                    continue
+                for here, raw in self._taken(group, at, found, batch_rows):
+                    yield here, self._conformed(raw, len(here), plans, schema)
+
+    def _taken(self, group: int, at: Positions, found: Sequence[Column], batch_rows: int) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+        """Raw columns of the rows of a row group at these positions."""
+        where = self.row_groups[group]
+        first, done = where.first, 0
+        if len(at) * _SPARSE < where.rows:
+            batch_rows = min(batch_rows, _SPARSE_BATCH)
+        for batch, count in self._counted(found, batch_rows, [group], where.rows):
+            assert batch is not None
+            end = done + int(np.searchsorted(at[done:], first + count))
+            if end > done:
+                here = at[done:end]
+                yield here, batch if len(here) == count else batch.take(pa.array(here - first))
+            first, done = first + count, end
+            if done == len(at):
+                return
+        raise CorruptFile(f"row group {group} does not have the {where.rows} rows that the footer says", path=self.path)
+
+    def _conformed(self, raw: pa.RecordBatch | None, rows: int, plans: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
+        if not plans:
+            return _empty_batch(rows)
+        arrays = [
+            pa.nulls(rows, field.type) if plan.name is None or raw is None else self._conform(raw.column(plan.name), plan)
+            for plan, field in zip(plans, schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _fetched(self, groups: Sequence[int], plans: Sequence[Column]) -> Iterator[list[int]]:
+        """The row groups, as many at a time as are fetched at once."""
+        if not groups:
+            return
+        with self._errors():
+            together = self._split(list(groups), plans) if plans else iter([list(groups)])
+        while True:
             with self._errors():
-                together = self._split(piece, plans) if plans else iter([piece])
-            while True:
-                with self._errors():
-                    some = next(together, None)
-                if some is None:
-                    break
-                yield some
+                some = next(together, None)
+            if some is None:
+                return
+            yield some
+
+    def _pieces(self, groups: Sequence[int], plans: Sequence[Column]) -> Iterator[list[int]]:
+        for together in self._fetched(groups, plans):
+            yield from _pieces(together)
 
     def _counted(self, plans: Sequence[Column], batch_rows: int, piece: list[int], rows: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         if not plans:

@@ -1,5 +1,7 @@
 """What a Parquet footer says about columns (spec 02 §3.6): where they are, and the bounds of their row groups as internal values.
 
+A file never changes, so a footer that was read and checked once is kept with the table and shared by all readers of the file.
+
 Statistics stand in the footer in the physical form of the column: the raw number or bytes, to be read by the column's annotation, which is
 what Arrow made the file's type from.
 """
@@ -7,36 +9,116 @@ what Arrow made the file's type from.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from maintainer.data.data_file import RowGroup
 from maintainer.errors import CorruptFile
 from maintainer.model.types import FLOATS, TIMESTAMPS, DataType
 
+Sizes = npt.NDArray[np.int64]
+
+_CHUNK_BYTES = 700
+"""What Arrow holds of a column chunk of a footer, beside names and bounds."""
+_LEAST_DECODED = 8
+"""Bytes of a value, about, of which the file has no more than a number in a dictionary."""
+_MOST = 1 << 50
+"""Beyond the size of any file: sums of it are still numbers of 64 bits."""
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _MILLIS_DIVISOR = {"us": 1_000, "ns": 1_000_000}
+
+
+class Footer:
+    """A checked footer. What is asked of a column is looked up once for all row groups."""
+
+    def __init__(self, metadata: pq.FileMetaData, arrow_schema: pa.Schema, row_groups: tuple[RowGroup, ...]) -> None:
+        self.metadata = metadata
+        self.arrow_schema = arrow_schema
+        self.names: Sequence[str] = arrow_schema.names
+        self.row_groups = row_groups
+        self.leaves: Mapping[str, range] = _leaves(arrow_schema)
+        self._chunks: dict[int, _Chunks] = {}
+
+    @classmethod
+    def of(cls, metadata: pq.FileMetaData, arrow_schema: pa.Schema) -> Footer:
+        groups, first = [], 0
+        for index in range(metadata.num_row_groups):
+            rows = metadata.row_group(index).num_rows
+            if rows < 0:
+                raise CorruptFile(f"row group {index} has {rows} rows")
+            groups.append(RowGroup(first, rows))
+            first += rows
+        return cls(metadata, arrow_schema, tuple(groups))
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory: what Arrow makes of a column chunk is many times what it takes in the file."""
+        chunks = self.metadata.num_columns * self.metadata.num_row_groups
+        return int(4096 + 4 * self.metadata.serialized_size + _CHUNK_BYTES * chunks)
+
+    def stored_bytes(self, leaves: Iterable[int]) -> Sizes:
+        """By row group, what these column chunks take in the file."""
+        return self._sum(self._of(leaf).stored for leaf in leaves)
+
+    def decoded_bytes(self, leaves: Iterable[int]) -> Sizes:
+        """By row group, what they take when they are decoded, about."""
+        return self._sum(self._of(leaf).decoded for leaf in leaves)
+
+    def spans(self, leaf: int, groups: Iterable[int]) -> list[tuple[int, int]]:
+        """Start and end of the chunks of a column in the file, as the footer says."""
+        chunks = self._of(leaf)
+        return [(int(chunks.start[group]), int(chunks.start[group]) + int(chunks.stored[group])) for group in groups]
+
+    def _sum(self, sizes: Iterable[Sizes]) -> Sizes:
+        return sum(sizes, np.zeros(len(self.row_groups), dtype=np.int64))
+
+    def _of(self, leaf: int) -> _Chunks:
+        found = self._chunks.get(leaf)
+        if found is None:
+            found = self._chunks[leaf] = _chunks(self.metadata, leaf)
+        return found
+
+
+class _Chunks(NamedTuple):
+    """The chunks of one column, by row group."""
+
+    start: Sizes
+    stored: Sizes
+    decoded: Sizes
+
+
+def _chunks(metadata: pq.FileMetaData, leaf: int) -> _Chunks:
+    found = []
+    for group in range(metadata.num_row_groups):
+        chunk = metadata.row_group(group).column(leaf)
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
+            start = min(start, chunk.dictionary_page_offset)
+        found.append((start, chunk.total_compressed_size, max(chunk.total_uncompressed_size, _LEAST_DECODED * chunk.num_values)))
+    return _Chunks(*np.array([[min(max(number, 0), _MOST) for number in row] for row in found], dtype=np.int64).reshape(-1, 3).T)
 
 
 def leaf_index(schema: pa.Schema, name: str) -> int | None:
     """The leaf column of a column that is not nested, in the order of the file, and None for any other."""
     nested = any(field.name == name and pa.types.is_nested(field.type) for field in schema)
-    found = leaves(schema, name)
+    found = _leaves(schema).get(name)
     return None if nested or not found else found[0]
 
 
-def leaves(schema: pa.Schema, name: str) -> range:
-    """All leaf columns of a column, nested or not, in the order of the file."""
-    first = 0
+def _leaves(schema: pa.Schema) -> Mapping[str, range]:
+    """By name, the leaf columns of a column, nested or not, in the order of the file. Nobody may ask for a name that two columns have."""
+    leaves, first = {}, 0
     for field in schema:
         count = leaf_count(field.type)
-        if field.name == name:
-            return range(first, first + count)
+        leaves[field.name] = range(first, first + count)
         first += count
-    return range(0)
+    return leaves
 
 
 def leaf_count(data_type: pa.DataType) -> int:
@@ -44,19 +126,6 @@ def leaf_count(data_type: pa.DataType) -> int:
     if pa.types.is_dictionary(data_type) or not data_type.num_fields:
         return 1
     return sum(leaf_count(data_type.field(index).type) for index in range(data_type.num_fields))
-
-
-def column_spans(metadata: pq.FileMetaData, group: int, leaves: Iterable[int]) -> list[tuple[int, int]]:
-    """Start and end of these column chunks in the file, as the footer says."""
-    spans = []
-    row_group = metadata.row_group(group)
-    for leaf in leaves:
-        chunk = row_group.column(leaf)
-        start = chunk.data_page_offset
-        if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
-            start = min(start, chunk.dictionary_page_offset)
-        spans.append((start, start + chunk.total_compressed_size))
-    return spans
 
 
 def check_names(metadata: pq.FileMetaData) -> None:

@@ -62,7 +62,7 @@ class OrcDataFile(DataFile):
             raise CorruptFile(f"{len(data)} bytes where {length} should be", offset=offset)
         return data
 
-    def group_bytes(self, group: int) -> int:
+    def group_bytes(self, group: int, columns: Sequence[str] | None = None) -> int:
         return self._tail.stripes[group].data_length * (1 if self._tail.codec == "none" else 3)
 
     def _stored_bytes(self, name: str) -> int:

@@ -9,15 +9,14 @@ this package writes have row groups of a few megabytes); only of larger row grou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from maintainer.data import footer, int96
-from maintainer.data.data_file import Column, DataFile, RowGroup
-from maintainer.errors import CorruptFile
+from maintainer.data.data_file import Column, DataFile
+from maintainer.data.footer import Footer, Sizes
 
 _LARGEST_BUFFER = 256 << 10
 _SMALLEST_BUFFER = 16 << 10
@@ -26,6 +25,8 @@ _AT_ONCE = 8 << 20
 """Bytes of row groups that are fetched together from a remote store."""
 _MOST_AT_ONCE = 16 << 20
 """A row group of which more is wanted is not fetched, but read piece by piece."""
+_PIECE = 4 << 20
+"""Decoded bytes of row groups that one thread reads before it looks for other work."""
 _REMOTE_BUFFERS = 16 << 20
 _LARGEST_REMOTE_BUFFER = 4 << 20
 
@@ -34,37 +35,60 @@ Prefetch = Callable[[Sequence[tuple[int, int]]], None]
 
 
 class ParquetDataFile(DataFile):
-    metadata: pq.FileMetaData
+    known: Footer | None
+    names: Sequence[str] = ()
 
     def _open(self) -> None:
         self._prefetch: Prefetch | None = getattr(self._source, "prefetch", None)
-        self.metadata = pq.read_metadata(self._source)
-        if int96.has_int96(self.metadata):
-            self.metadata = int96.raw_footer(self._source)
-        self._file = pq.ParquetFile(self._source, metadata=self.metadata, **_reading(self.metadata, self._prefetch is not None))
-        footer.check_names(self.metadata)
-        self._arrow_schema = self._file.schema_arrow
-        self.names = self._arrow_schema.names
-        self.row_groups = _row_groups(self.metadata)
+        if self.known is None:
+            metadata = pq.read_metadata(self._source)
+            if int96.has_int96(metadata):
+                metadata = int96.raw_footer(self._source)
+            self._file = self._reader(metadata)
+            footer.check_names(metadata)
+            self._footer = self.known = Footer.of(metadata, self._file.schema_arrow)
+        else:
+            self._footer = self.known
+            self._file = self._reader(self.known.metadata)
+        self.metadata = self._footer.metadata
+        self.names = self._footer.names
+        self.row_groups = self._footer.row_groups
         self.row_count = self.metadata.num_rows
 
-    names: Sequence[str] = ()
+    def _reader(self, metadata: pq.FileMetaData) -> pq.ParquetFile:
+        return pq.ParquetFile(self._source, metadata=metadata, **_reading(metadata, self._prefetch is not None))
 
-    def group_bytes(self, group: int) -> int:
-        return int(self.metadata.row_group(group).total_byte_size)
+    def group_bytes(self, group: int, columns: Sequence[str] | None = None) -> int:
+        if columns is None:
+            return int(self.metadata.row_group(group).total_byte_size)
+        return int(self._footer.decoded_bytes(self._leaves(columns))[group])
 
-    def _bounds(self, plan: Column) -> list[tuple[Any, Any] | None]:
+    def pieces(self, groups: Sequence[int], columns: Sequence[str]) -> list[list[int]]:
+        if self._prefetch is not None:
+            return self.together(groups, columns)
+        return cut(groups, self._footer.decoded_bytes(self._leaves(columns)), _PIECE)
+
+    def together(self, groups: Sequence[int], columns: Sequence[str]) -> list[list[int]]:
+        if self._prefetch is None:
+            return [[group] for group in groups]
+        return cut(groups, self._footer.stored_bytes(self._leaves(columns)), _AT_ONCE)
+
+    def _leaves(self, columns: Sequence[str]) -> list[int]:
+        """The column chunks of columns of the read schema that the file has."""
+        plans = [self._plan_checked(name) for name in columns]
+        return [leaf for name in dict.fromkeys(_names(plans)) for leaf in self._footer.leaves[name]]
+
+    def _bounds(self, plan: Column, groups: Sequence[int]) -> list[tuple[Any, Any] | None]:
         assert plan.name is not None
-        index = footer.leaf_index(self._arrow_schema, plan.name)
+        schema = self._footer.arrow_schema
+        index = footer.leaf_index(schema, plan.name)
         if index is None:
-            return [None] * len(self.row_groups)
-        arrow = self._arrow_schema.field(plan.name).type
-        return [footer.bounds(self.metadata, group, index, arrow, plan.target.type) for group in range(len(self.row_groups))]
+            return [None] * len(groups)
+        arrow = schema.field(plan.name).type
+        return [footer.bounds(self.metadata, group, index, arrow, plan.target.type) for group in groups]
 
     def _stored_bytes(self, name: str) -> int:
-        leaves = footer.leaves(self._arrow_schema, name)
-        groups = map(self.metadata.row_group, range(len(self.row_groups)))
-        return sum(group.column(leaf).total_compressed_size for group in groups for leaf in leaves)
+        return int(self._footer.stored_bytes(self._footer.leaves[name]).sum())
 
     def _read(self, groups: list[int], plans: Sequence[Column]) -> pa.Table:
         pieces = self._split(groups, plans) if groups else [[]]
@@ -81,34 +105,29 @@ class ParquetDataFile(DataFile):
         if self._prefetch is None:
             yield list(piece)
             return
-        wanted = [index for name in _names(plans) for index in self._leaves.get(name, ())]
-        together: list[int] = []
-        spans: list[tuple[int, int]] = []
-        size = 0
-        for group in piece:
-            found = footer.column_spans(self.metadata, group, wanted)
-            bytes_found = sum(end - start for start, end in found)
-            if together and size + bytes_found > _AT_ONCE:
-                self._prefetch(spans if size <= _MOST_AT_ONCE else ())
-                yield together
-                together, spans, size = [], [], 0
-            together.append(group)
-            spans += found
-            size += bytes_found
-        if together:
+        wanted = [leaf for name in _names(plans) for leaf in self._footer.leaves[name]]
+        stored = self._footer.stored_bytes(wanted)
+        for together in cut(piece, stored, _AT_ONCE):
+            size = int(stored[together].sum())
+            spans = [span for leaf in wanted for span in self._footer.spans(leaf, together)]
             self._prefetch(spans if size <= _MOST_AT_ONCE else ())
             yield together
         self._prefetch(())
 
-    @cached_property
-    def _leaves(self) -> Mapping[str, range]:
-        """By name, the column chunks of a column."""
-        leaves, first = {}, 0
-        for field in self._arrow_schema:
-            count = footer.leaf_count(field.type)
-            leaves[field.name] = range(first, first + count)
-            first += count
-        return leaves
+
+def cut(groups: Sequence[int], sizes: Sizes, most: int) -> list[list[int]]:
+    """Row groups in their order, in pieces of at most so many bytes, or of one group that has more; `sizes` are those of all groups."""
+    pieces: list[list[int]] = []
+    held = 0
+    for group in groups:
+        size = int(sizes[group])
+        if pieces and held + size <= most:
+            pieces[-1].append(group)
+            held += size
+        else:
+            pieces.append([group])
+            held = size
+    return pieces
 
 
 def _reading(metadata: pq.FileMetaData, remote: bool) -> Mapping[str, Any]:
@@ -118,18 +137,6 @@ def _reading(metadata: pq.FileMetaData, remote: bool) -> Mapping[str, Any]:
     if remote and any(metadata.row_group(group).total_byte_size > _MOST_AT_ONCE for group in range(metadata.num_row_groups)):
         buffer_size = min(max(_REMOTE_BUFFERS // columns, _SMALLEST_BUFFER), _LARGEST_REMOTE_BUFFER)
     return {"pre_buffer": False, "buffer_size": buffer_size, "page_checksum_verification": True}
-
-
-def _row_groups(metadata: pq.FileMetaData) -> tuple[RowGroup, ...]:
-    groups = []
-    first = 0
-    for index in range(metadata.num_row_groups):
-        rows = metadata.row_group(index).num_rows
-        if rows < 0:
-            raise CorruptFile(f"row group {index} has {rows} rows")
-        groups.append(RowGroup(first, rows))
-        first += rows
-    return tuple(groups)
 
 
 def _names(plans: Sequence[Column]) -> list[str]:

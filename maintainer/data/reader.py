@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from maintainer.data.data_file import DataFile, RowGroup
 from maintainer.errors import Unsupported
+from maintainer.format.kept import Cache
 from maintainer.model.files import DataFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.storage.storage import Storage
@@ -12,20 +13,34 @@ from maintainer.table.support import file_format
 __all__ = ["DataFile", "RowGroup", "open_data_file"]
 
 
-def open_data_file(storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema) -> DataFile:
-    """The file at `path`, whose metadata is `meta` and whose schema (`meta.schema_id`) is `file_schema`."""
+def open_data_file(
+    storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema, cache: Cache | None = None
+) -> DataFile:
+    """The file at `path`, whose metadata is `meta` and whose schema (`meta.schema_id`) is `file_schema`.
+
+    With a `cache` its directory is read once only, as long as the cache has a place for it: data files never change.
+    """
+    kept = None if cache is None else cache.of(path)
+    known = None if kept is None else kept.get(meta.file_size)
+    data = _format(meta, storage.display(path))(storage, path, meta, file_schema, read_schema, known)
+    if kept is not None and known is None and data.known is not None:
+        kept.put(meta.file_size, data.known, data.known.held)
+    return data
+
+
+def _format(meta: DataFileMeta, path: str) -> type[DataFile]:
     match file_format(meta.file_name):
         case "parquet":
             from maintainer.data.parquet_file import ParquetDataFile
 
-            return ParquetDataFile(storage, path, meta, file_schema, read_schema)
+            return ParquetDataFile
         case "avro":
             from maintainer.data.avro_file import AvroDataFile
 
-            return AvroDataFile(storage, path, meta, file_schema, read_schema)
+            return AvroDataFile
         case "orc":
             from maintainer.data.orc_file import OrcDataFile
 
-            return OrcDataFile(storage, path, meta, file_schema, read_schema)
+            return OrcDataFile
         case other:
-            raise Unsupported(f"unsupported data file format {other!r} in file {storage.display(path)}")
+            raise Unsupported(f"unsupported data file format {other!r} in file {path}")

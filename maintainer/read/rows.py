@@ -1,35 +1,41 @@
 """The rows of one data file that a scan wants (spec 07 §9, 02 §12.9): selected positions, less deleted ones, that satisfy the predicate.
 
-Only row groups that hold a selected, live position, and whose bounds allow the predicate, are read. Where the predicate does not need all
-wanted columns, its own are read first, and the others only for row groups in which a row is left. Partition columns come from the manifest.
+    row groups ── a wanted position? ── bounds allow the predicate? ──▶ pieces, for several threads ──▶ batches
 
-Memory: one row group of at most `WHOLE_GROUP` bytes at a time; larger ones stream in batches of about `BATCH_BYTES`.
+Where an index selects rows, all columns of their row groups are read, and the selected rows are taken out before anything else is done with
+them. Where nothing is selected, or what was selected gave no row, the columns of the predicate are read first, and of the others only row
+groups in which a row is left. No other columns are read. Partition columns come from the manifest.
+
+Memory: some batches, of about `BATCH_BYTES`, and the rows that the predicate leaves of one row group; on a remote store, of as many as are
+fetched at once. Row groups of more than `WHOLE_GROUP` bytes are read with all columns at once, so that they stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from maintainer.data.data_file import Positions
 from maintainer.data.reader import DataFile, open_data_file
 from maintainer.data.values import to_arrow_array
+from maintainer.format.kept import Cache
 from maintainer.model.files import BucketKey, DataFileMeta
 from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import TableSchema
-from maintainer.read.prune import Bounds, Test, compiled
+from maintainer.read.parallel import Part, flat
+from maintainer.read.prune import Bounds, compiled
 from maintainer.read.residual import mask
 from maintainer.table.store import TableStore
 
 BATCH_ROWS = 65_536
-BATCH_BYTES = 32 << 20
+BATCH_BYTES = 8 << 20
 WHOLE_GROUP = 128 << 20
-
-Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -43,130 +49,199 @@ class RowReader:
 
     def read(self, key: BucketKey, file: DataFileMeta, positions: BitMap64 | None, deleted: BitMap64) -> Iterator[pa.RecordBatch]:
         """The wanted rows of a file of a bucket in file order: at `positions` (None: all of them), less the `deleted` ones."""
+        return flat(self.parts(key, file, positions, deleted))
+
+    def parts(self, key: BucketKey, file: DataFileMeta, positions: BitMap64 | None, deleted: BitMap64) -> Iterator[Part]:
+        """The same, as batches or as the pieces of the file in order, each of which may be read by another thread."""
         if positions is not None:
             positions = positions - deleted
             if not positions:
                 return
         path = self.store.layout.data_file_path(*key, file)
-        with open_data_file(self.store.storage, path, file, self.store.schema(file.schema_id), self.schema) as data:
+        with open_data_file(self.store.storage, path, file, self.store.schema(file.schema_id), self.schema, self._cache) as data:
             if positions is not None:
                 data.narrow(positions)
-            yield from _FileRows(self, key.partition, data, positions, deleted).batches()
+            selected = None if positions is None else _array(positions)
+            rows = _FileRows(self, self._constants(key.partition), data.is_columnar, selected, _array(deleted))
+            pieces = rows.pieces(data)
+            if len(pieces) <= 1:
+                for piece in pieces:
+                    yield from rows.of(data, piece)
+                return
+        for piece in pieces:
+            yield partial(rows.of_another, data, piece)
+
+    @cached_property
+    def _cache(self) -> Cache:
+        return self.store.cache("files", self.store.options(self.schema).file_cache_size)
+
+    def _constants(self, partition: bytes) -> Mapping[str, pa.Scalar]:
+        names = self.schema.partition_keys
+        values = self.store.layout.partition_values(partition) if names else ()
+        return {name: to_arrow_array([value], self.schema.field(name).type)[0] for name, value in zip(names, values, strict=True)}
 
 
+@dataclass(frozen=True, eq=False)
 class _FileRows:
-    def __init__(self, reader: RowReader, partition: bytes, data: DataFile, selected: BitMap64 | None, deleted: BitMap64) -> None:
-        self._schema = reader.schema
-        self._columns = reader.columns
-        self._predicate = reader.predicate
-        self._data = data
-        self._selected = selected
-        self._deleted = deleted
-        names = self._schema.partition_keys
-        values = reader.store.layout.partition_values(partition) if names else ()
-        self._constants = {
-            name: to_arrow_array([value], self._schema.field(name).type)[0] for name, value in zip(names, values, strict=True)
-        }  # fmt: skip
-        tested = frozenset() if reader.predicate is None else fields_of(reader.predicate)
-        self._tested = [name for name in self._schema.names if name in tested and name not in self._constants]
-        self._others = [name for name in dict.fromkeys(self._columns) if name not in tested and name not in self._constants]
+    """What is wanted of one file; for all threads."""
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        groups = self._groups()
-        if not groups:
-            return
-        if not (self._tested and self._others and self._data.is_columnar):
-            yield from self._stream(groups)
-            return
-        for group in groups:
-            if self._bytes(group) <= WHOLE_GROUP:
-                yield from self._predicate_first(group)
-            else:
-                yield from self._stream([group])
+    reader: RowReader
+    constants: Mapping[str, pa.Scalar]
+    is_columnar: bool
+    selected: Positions | None
+    """None: all rows but the deleted ones."""
+    deleted: Positions
 
-    def _groups(self) -> list[int]:
+    @cached_property
+    def tested(self) -> list[str]:
+        """The columns of the predicate."""
+        found = frozenset() if self.reader.predicate is None else fields_of(self.reader.predicate)
+        return [name for name in self.reader.schema.names if name in found and name not in self.constants]
+
+    @cached_property
+    def others(self) -> list[str]:
+        return [name for name in dict.fromkeys(self.reader.columns) if name not in self.tested and name not in self.constants]
+
+    def pieces(self, data: DataFile) -> list[list[int]]:
         """The row groups that can hold a wanted row."""
-        test: Test | None = None
-        bounds: dict[str, list[Bounds]] = {}
-        if self._predicate is not None and self._tested:
-            test = compiled(self._predicate)
-            bounds = {
-                name: [Bounds() if found is None else Bounds(*found) for found in self._data.group_bounds(name)] for name in self._tested
-            }  # fmt: skip
-        wanted = []
-        for index, group in enumerate(self._data.row_groups):
-            end = group.first + group.rows
-            if self._selected is not None:
-                alive = self._selected.range_cardinality(group.first, end)
-            else:
-                alive = group.rows - self._deleted.range_cardinality(group.first, end)
-            if alive and (test is None or test({name: of_groups[index] for name, of_groups in bounds.items()})):
-                wanted.append(index)
-        return wanted
+        groups = self._groups(data)
+        return data.pieces(groups, [*self.tested, *self.others]) if groups else []
 
-    def _stream(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """All columns at once, batch by batch."""
-        names = [*self._tested, *self._others]
-        rows = max(1, sum(self._data.row_groups[group].rows for group in groups))
-        size = max(1, sum(self._bytes(group) for group in groups))
-        batch_rows = min(BATCH_ROWS, max(256, BATCH_BYTES * rows // size))
-        for first, batch in self._data.batches(names, batch_rows, groups):
-            at = self._wanted(first, batch.num_rows)
-            if at is not None:
-                if not len(at):
-                    continue
-                batch = batch.take(pa.array(at))
-            batch = self._with_constants(batch)
-            if self._predicate is not None:
-                batch = batch.filter(pa.array(mask(self._predicate, batch, self._schema)))
-            if batch.num_rows:
-                yield batch.select(list(self._columns))
+    def _groups(self, data: DataFile) -> list[int]:
+        groups: list[int] = np.flatnonzero(self._alive(data)).tolist()
+        if self.reader.predicate is None or not self.tested:
+            return groups
+        test = compiled(self.reader.predicate)
+        bounds = {name: [Bounds(*(found or ())) for found in data.group_bounds(name, groups)] for name in self.tested}
+        return [group for at, group in enumerate(groups) if test({name: found[at] for name, found in bounds.items()})]
 
-    def _predicate_first(self, group: int) -> Iterator[pa.RecordBatch]:
-        """The columns of the predicate for the whole row group, the others if a row is left."""
-        assert self._predicate is not None
-        where = self._data.row_groups[group]
-        tested = self._data.read(self._tested, [group])
-        at = self._wanted(where.first, where.rows)
-        if at is not None:
-            tested = tested.take(pa.array(at))
-        kept = np.flatnonzero(mask(self._predicate, self._with_constants(tested), self._schema))
-        if not len(kept):
+    def _alive(self, data: DataFile) -> Positions:
+        """How many wanted rows each row group has."""
+        firsts = np.array([group.first for group in data.row_groups], dtype=np.int64)
+        rows = np.array([group.rows for group in data.row_groups], dtype=np.int64)
+        counted = self.deleted if self.selected is None else self.selected
+        found = np.searchsorted(counted, firsts + rows) - np.searchsorted(counted, firsts)
+        return rows - found if self.selected is None else found
+
+    def of_another(self, data: DataFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece of a file that was opened, and may be closed."""
+        with data.again() as opened:
+            yield from self.of(opened, groups)
+
+    def of(self, data: DataFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of these row groups, which have some that can be wanted."""
+        tested, others = self.tested, self.others
+        can_wait = bool(tested and others) and self.is_columnar
+        if self.selected is None and not can_wait:
+            yield from self._all(data, groups)
             return
-        if len(kept) < tested.num_rows:
-            tested = tested.take(pa.array(kept))
-            at = kept if at is None else at[kept]
-        others = self._data.read(self._others, [group])
-        if at is not None:
-            others = others.take(pa.array(at))
-        for name in self._others:
-            tested = tested.append_column(others.schema.field(name), others.column(name))
-        yield from self._with_constants(tested).select(list(self._columns)).to_batches(max_chunksize=BATCH_ROWS)
+        likely = self.selected is not None
+        for together in data.together(groups, [*tested, *others]):
+            small = can_wait and all(data.group_bytes(group) <= WHOLE_GROUP for group in together)
+            if self.selected is None:
+                rows = self._tested_first(data, together) if small else self._all(data, together)
+            else:
+                rows = self._tested_first(data, together) if small and not likely else self._selected(data, together)
+            first = next(rows, None)
+            likely = first is not None
+            if first is not None:
+                yield from chain((first,), rows)
 
-    def _wanted(self, first: int, rows: int) -> Positions | None:
-        """The selected, live rows among these, counted from the first; None: all of them."""
-        if self._selected is not None:
-            return within(self._selected, first, rows)
-        if not self._deleted.range_cardinality(first, first + rows):
+    def _all(self, data: DataFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """All columns at once, where every row that is not deleted is wanted, but for the predicate."""
+        names = [*self.tested, *self.others]
+        for first, batch in data.batches(names, self._batch_rows(data, groups, names), groups):
+            keep = self._keep(batch := self._with_constants(self._without_deleted(first, batch)))
+            yield from self._out(batch if keep is None else batch.filter(pa.array(keep)))
+
+    def _selected(self, data: DataFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """All columns at once, of selected rows."""
+        assert self.selected is not None
+        names = [*self.tested, *self.others]
+        for _, batch in data.selected(names, self.selected, self._batch_rows(data, groups, names), groups):
+            keep = self._keep(batch := self._with_constants(batch))
+            yield from self._out(batch if keep is None else batch.filter(pa.array(keep)))
+
+    def _tested_first(self, data: DataFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The columns of the predicate, and the others of row groups in which rows are left."""
+        found: list[Positions] = []
+        left: list[pa.RecordBatch] = []
+        for at, batch in self._tested(data, groups):
+            keep = self._keep(batch := self._with_constants(batch))
+            if keep is not None:
+                at, batch = at[keep], batch.filter(pa.array(keep))
+            if len(at):
+                found.append(at)
+                left.append(batch)
+        if not found:
+            return
+        tested, start = pa.Table.from_batches(left).combine_chunks(), 0
+        rows = self._batch_rows(data, groups, self.others)
+        for at, batch in data.selected(self.others, np.concatenate(found), rows, groups):
+            beside = tested.slice(start, len(at)).to_batches()
+            assert len(beside) == 1
+            start += len(at)
+            arrays = [*beside[0].columns, *batch.columns]
+            yield from self._out(pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*beside[0].schema, *batch.schema])))
+
+    def _tested(self, data: DataFile, groups: Sequence[int]) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+        """The columns of the predicate of the rows that are wanted but for it."""
+        rows = self._batch_rows(data, groups, self.tested)
+        if self.selected is not None:
+            yield from data.selected(self.tested, self.selected, rows, groups)
+            return
+        for first, batch in data.batches(self.tested, rows, groups):
+            alive = self._live(first, batch.num_rows)
+            if alive is None:
+                yield np.arange(first, first + batch.num_rows), batch
+            else:
+                yield alive + first, batch.take(pa.array(alive))
+
+    def _without_deleted(self, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        alive = self._live(first, batch.num_rows)
+        return batch if alive is None else batch.take(pa.array(alive))
+
+    def _live(self, first: int, rows: int) -> Positions | None:
+        """The rows among these that are not deleted, counted from the first; None: all of them."""
+        low, high = np.searchsorted(self.deleted, (first, first + rows))
+        if low == high:
             return None
         alive = np.ones(rows, dtype=bool)
-        alive[within(self._deleted, first, rows)] = False
+        alive[self.deleted[low:high] - first] = False
         return np.flatnonzero(alive)
 
-    def _with_constants(self, batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
-        for name, value in self._constants.items():
-            field = pa.field(name, value.type, self._schema.field(name).type.nullable)
+    def _with_constants(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, value in self.constants.items():
+            field = pa.field(name, value.type, self.reader.schema.field(name).type.nullable)
             batch = batch.append_column(field, pa.repeat(value, batch.num_rows))
         return batch
 
-    def _bytes(self, group: int) -> int:
-        """Decoded size of a row group, as its footer has it, of all columns."""
-        return self._data.group_bytes(group)
+    def _keep(self, batch: pa.RecordBatch) -> np.typing.NDArray[np.bool_] | None:
+        """Which rows satisfy the predicate; None: all of them."""
+        if self.reader.predicate is None:
+            return None
+        keep = mask(self.reader.predicate, batch, self.reader.schema)
+        return None if keep.all() else keep
+
+    def _out(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if batch.num_rows:
+            yield batch.select(list(self.reader.columns))
+
+    @staticmethod
+    def _batch_rows(data: DataFile, groups: Sequence[int], names: Sequence[str]) -> int:
+        rows = max(1, sum(data.row_groups[group].rows for group in groups))
+        size = max(1, sum(data.group_bytes(group, names) for group in groups))
+        return min(BATCH_ROWS, max(256, BATCH_BYTES * rows // size))
 
 
 def within(positions: BitMap64, first: int, rows: int) -> Positions:
+    """The positions among these rows, counted from the first."""
     if positions.range_cardinality(first, first + rows) == 0:
         return np.zeros(0, dtype=np.int64)
     window = BitMap64()
     window.add_range(first, first + rows)
-    return np.asarray((positions & window).to_array()).astype(np.int64) - first
+    return _array(positions & window) - first
+
+
+def _array(positions: BitMap64) -> Positions:
+    return np.asarray(positions.to_array()).astype(np.int64)

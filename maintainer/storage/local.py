@@ -91,7 +91,7 @@ class LocalStorage(Storage):
             return []
         return sorted(entries, key=lambda entry: entry.name)
 
-    def open_input(self, path: str, size: int | None = None) -> Any:
+    def open_input(self, path: str, size: int | None = None, known: bool = False) -> Any:
         import pyarrow as pa
 
         with self._errors("open", path):

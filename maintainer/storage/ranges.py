@@ -3,7 +3,8 @@
 A request takes as long as reading a few megabytes, so what is read and how is decided here, and not by a library's read-ahead:
 
 * The size is known from the metadata. A first request takes the end of the file, with one byte more than there should be: it brings the footer,
-  and proves the size. A file of at most `WHOLE` bytes is read by it altogether.
+  and proves the size. A file of at most `WHOLE` bytes is read by it altogether. Whoever has kept the footer of an earlier time needs no such
+  request (`known`).
 * A caller that knows what it will read says so (`prefetch`): ranges with small gaps are joined, fetched at the same time, and held until the
   next call.
 * Anything else is read as it is asked for.
@@ -32,18 +33,26 @@ Span = tuple[int, int]
 class RangeInput(io.RawIOBase):
     """A seekable file of a known size. Not for several threads at once."""
 
-    def __init__(self, fetch: Callable[[Sequence[Span]], list[bytes]], size: int, where: str) -> None:
+    def __init__(self, fetch: Callable[[Sequence[Span]], list[bytes]], size: int, where: str, known: bool = False) -> None:
         self._fetch = fetch
         self._size = size
         self._where = where
         self._position = 0
-        start = 0 if size <= WHOLE else size - _TAIL
-        tail = fetch([(start, size + 1)])[0]
-        if len(tail) != size - start:
-            found = f"more than {size}" if len(tail) > size - start else "fewer"
-            raise CorruptFile(f"it has {found} bytes, its metadata says {size}", path=where)
-        self._tail = (start, tail)
+        self._end: bytes | None = None
         self._held: list[tuple[int, bytes]] = []
+        if not known:
+            self._tail()
+
+    def _tail(self) -> tuple[int, bytes]:
+        """Where the end of the file begins, and what it is."""
+        start = 0 if self._size <= WHOLE else self._size - _TAIL
+        if self._end is None:
+            end = self._fetch([(start, self._size + 1)])[0]
+            if len(end) != self._size - start:
+                found = f"more than {self._size}" if len(end) > self._size - start else "fewer"
+                raise CorruptFile(f"it has {found} bytes, its metadata says {self._size}", path=self._where)
+            self._end = end
+        return start, self._end
 
     def size(self) -> int:
         return self._size
@@ -74,7 +83,7 @@ class RangeInput(io.RawIOBase):
     def prefetch(self, spans: Sequence[Span]) -> None:
         """Holds these ranges instead of the earlier ones."""
         self._held = []
-        tail = self._tail[0]
+        tail = self._size if self._end is None else self._tail()[0]
         joined = join((start, min(end, tail)) for start, end in spans if 0 <= start < tail)
         if joined:
             found = self._fetch(joined)
@@ -83,14 +92,14 @@ class RangeInput(io.RawIOBase):
                 self._check(start, end, data)
 
     def _between(self, start: int, end: int) -> bytes:
-        first, tail = self._tail
+        for held, data in self._held:
+            if held <= start and end <= held + len(data):
+                return data[start - held : end - held]
+        first, tail = self._tail()
         if start >= first:
             return tail[start - first : end - first]
         if end > first:
             return self._between(start, first) + tail[: end - first]
-        for held, data in self._held:
-            if held <= start and end <= held + len(data):
-                return data[start - held : end - held]
         data = self._fetch([(start, end)])[0]
         self._check(start, end, data)
         return data

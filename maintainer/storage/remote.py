@@ -27,6 +27,8 @@ from maintainer.storage.storage import MAKING, Entry, OutcomeUnknown, Storage, c
 
 PART = 8 << 20
 """Bytes of an object in the making that are held; the parts of an upload, of which S3 takes 10,000."""
+CONNECTIONS = 64
+"""To S3, where the library's 10 would make what is asked at the same time wait."""
 _PROMPT = 1.0
 """Seconds within which a refusal is that of the first request. One that came later may follow a time-out after which the library asked again
 by itself, and the first request may be done still."""
@@ -131,11 +133,11 @@ class RemoteStorage(Storage):
         ]
         return sorted(entries, key=lambda entry: entry.name)
 
-    def open_input(self, path: str, size: int | None = None) -> Any:
+    def open_input(self, path: str, size: int | None = None, known: bool = False) -> Any:
         from maintainer.storage.ranges import RangeFile, RangeInput
 
-        known = self.size(path) if size is None else size
-        return RangeFile(RangeInput(lambda spans: self._read_spans(path, spans), known, self.display(path)))
+        exact = self.size(path) if size is None else size
+        return RangeFile(RangeInput(lambda spans: self._read_spans(path, spans), exact, self.display(path), known))
 
     def create(self, path: str) -> BinaryIO:
         target = self._path(path)
@@ -329,6 +331,8 @@ def _open(root: str, uri: str, scheme: str, given: Mapping[str, Any], filesystem
         raise UsageError(f"{root}: {error}") from error
     if scheme in schemes.TRUSTED:
         options["use_listings_cache"] = False  # file systems are shared by their options
+    if scheme == "s3":
+        options["config_kwargs"] = {"max_pool_connections": CONNECTIONS, **(options.get("config_kwargs") or {})}
     try:
         fs, base = fsspec.core.url_to_fs(uri, **options)
     except (ImportError, ValueError, TypeError, KeyError) as error:

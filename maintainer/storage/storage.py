@@ -86,9 +86,9 @@ class Storage(ABC):
         """The members of a directory in order of their names; a directory that is not there is empty."""
 
     @abstractmethod
-    def open_input(self, path: str, size: int | None = None) -> Any:
+    def open_input(self, path: str, size: int | None = None, known: bool = False) -> Any:
         """A seekable file for pyarrow. With the `size` that its metadata says a remote store needs no request to learn it; `CorruptFile` when
-        that turns out to be wrong."""
+        that turns out to be wrong. Of a file that is `known` to have this size, and whose end need not be read, nothing is fetched yet."""
 
     @abstractmethod
     def create(self, path: str) -> BinaryIO:

@@ -267,42 +267,6 @@ def test_all_rows_no_rows_and_the_last_row(tmp_path: Path) -> None:
     assert Scan(store, "s = 'x' AND id > 8").to_arrow()["id"].to_pylist() == [9]
 
 
-def test_only_row_groups_with_a_selected_row_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = BuiltTable(tmp_path / "t", SCHEMA)
-    built.put([{"id": i, "a": i, "s": None, "x": float(i)} for i in range(50_000)])
-    built.index(["a"])
-    built.publish()
-    read: list[tuple[tuple[str, ...], int]] = []
-    original = DataFile.read
-
-    def spying(self: DataFile, columns: Any, row_groups: Any = None) -> pa.Table:
-        read.append((tuple(columns), len(row_groups)))
-        return original(self, columns, row_groups)
-
-    monkeypatch.setattr(DataFile, "read", spying)
-    assert Scan(built.store, "a IN (19999, 20000)").to_arrow()["x"].to_pylist() == [19999.0, 20000.0]
-    assert [groups for _, groups in read] == [1, 1, 1, 1]  # two of three groups; the tested column first
-    assert [columns for columns, _ in read] == [("a",), ("id", "s", "x")] * 2
-    read.clear()
-    assert Scan(built.store, "id = 45000", use_index=False).to_arrow()["x"].to_pylist() == [45000.0]
-    assert [groups for _, groups in read] == [1, 1]  # by the bounds of the row groups
-    assert Scan(built.store, "x < 10 AND x > 3.5 AND s IS NULL").to_arrow()["id"].to_pylist() == list(range(4, 10))
-
-
-def test_large_row_groups_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = BuiltTable(tmp_path / "t", SCHEMA)
-    built.put([row(i) for i in range(5_000)], deleted=range(1_000, 2_000))
-    built.index()
-    built.publish()
-    expected = Scan(built.store, "a = 1").to_arrow()
-    monkeypatch.setattr(rows_module, "WHOLE_GROUP", 0)
-    monkeypatch.setattr(rows_module, "BATCH_ROWS", 700)
-    batches = list(Scan(built.store, "a = 1").to_batches())
-    assert len(batches) > 3
-    assert pa.Table.from_batches(batches) == expected
-    assert expected.num_rows == 800
-
-
 def test_a_fully_deleted_file_gives_nothing(tmp_path: Path) -> None:
     built = BuiltTable(tmp_path / "t", SCHEMA)
     built.put([row(i) for i in range(5)], deleted=range(5))

@@ -100,8 +100,8 @@ class StrikingStorage(LocalStorage):
         unseen = self._made[-3:] if self.strike == "stale" and 0 < self.at <= len(self.requests) else []
         return [entry for entry in entries if f"{path}/{entry.name}" not in unseen]
 
-    def open_input(self, path: str, size: int | None = None) -> Any:
-        file = self.asked("open_input", path, lambda: super(StrikingStorage, self).open_input(path, size))
+    def open_input(self, path: str, size: int | None = None, known: bool = False) -> Any:
+        file = self.asked("open_input", path, lambda: super(StrikingStorage, self).open_input(path, size, known))
         return pa.PythonFile(_Input(self, path, file), mode="r")
 
     def create(self, path: str) -> BinaryIO:
