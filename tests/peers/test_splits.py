@@ -1,4 +1,4 @@
-"""Splits between peers: pypaimon and pypaimon-rust read ours, and we read theirs, with the rows that the reader gives by its own plan.
+"""Splits between peers: Java, pypaimon and pypaimon-rust read ours, and we read theirs, with the rows that the reader gives by its own plan.
 
 Peers have defects of their own in some formats (nanoseconds, old dates of ORC), so what they make of our splits is compared with what they
 make of theirs.
@@ -6,6 +6,7 @@ make of theirs.
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 import maintainer
 from maintainer.api.table import Table
 from maintainer.format import split as codec
-from maintainer.model.split import IndexedSplit
+from maintainer.model.split import DataSplit, IndexedSplit
 from tests.peers import readers
 from tests.support import golden, peers
 from tests.support.campaign import share
@@ -28,6 +29,7 @@ CASES = sorted({path.stem for path in golden.directory().glob("*.json")} - UNREA
 SOME = CASES[:: max(1, len(CASES) // share("splits between peers", short=8, long=len(CASES)))]
 
 without_rust = pytest.mark.skipif(readers.RUST_ABSENT is not None, reason=str(readers.RUST_ABSENT))
+without_java = pytest.mark.skipif(readers.JAVA_ABSENT is not None, reason=str(readers.JAVA_ABSENT))
 without_pypaimon = pytest.mark.skipif(readers.PYPAIMON_ABSENT is not None, reason=str(readers.PYPAIMON_ABSENT))
 
 
@@ -109,6 +111,27 @@ def test_rust_takes_the_worked_example() -> None:
 
     assert Split.deserialize(bytes.fromhex(EXAMPLE)).serialize().hex() == bytes.fromhex(EXAMPLE).hex()
     assert Split.deserialize(codec.encode(PLANNED)).serialize() == codec.encode(PLANNED)
+
+
+# Java, which has no indexed splits in this version, and no frame around splits
+
+
+@without_java
+def test_java_reads_our_splits_and_we_read_its(directory: Path, tmp_path: Path) -> None:
+    table = maintainer.open_table(str(directory))
+    try:
+        peers.asked["java"] += 1
+        planned = [base64.b64decode(line["split"]) for line in readers.java().run("splits", directory)]
+        own = readers.java_rows(directory)
+    except readers.JavaError as error:
+        pytest.skip(f"Java 1.3.1 does not read this table: {str(error).splitlines()[0]}")
+    found = [codec.decode(data) for data in planned]
+    assert [codec.encode_data_split(split, 8) for split in found if isinstance(split, DataSplit)] == planned
+    assert bag([table.read_split(data).to_arrow() for data in planned], table) == own
+    ours = [split.split for split in table.scan().splits()]
+    lines = [base64.b64encode(codec.encode_data_split(split, 8)).decode() for split in ours if isinstance(split, DataSplit)]
+    (tmp_path / "splits").write_text("\n".join(lines))
+    assert readers.bag(readers.java().run("read-splits", directory, tmp_path / "splits")) == own
 
 
 # pypaimon
