@@ -148,7 +148,7 @@ class BucketIndexes:
         try:
             ordinals = reader.evaluate_all(asked) if isinstance(reader, ConjunctionReader) else reader.evaluate(asked[0])
             if ordinals and ordinals.max() >= group.total:
-                raise CorruptFile(f"ordinal {ordinals.max()} of {group.total} rows")
+                raise CorruptFile(f"ordinal {ordinals.max()} of {group.total} rows", path=group.payload.file_name)
             return ordinals
         except MemoryError:
             raise

@@ -448,6 +448,9 @@ class _Planner:
         for at, positions, ranges in _of_files(answers.ordinals, answers.first, rows):
             if ranges > MOST_RANGES:
                 decisions.decide(files[at : at + 1], _Why(RAW, f"the index selects {ranges} ranges, more than {MOST_RANGES}", column, group))
+            elif (last := int(positions.max())) > LAST_POSITION:
+                reason = f"the index selects position {last}, and {LAST_POSITION} is the last that a split can hold"
+                decisions.decide(files[at : at + 1], _Why(RAW, reason, column, group))
             else:
                 reason = f"index: {len(positions)} of {rows[at]} rows"
                 decisions.narrow(int(files[at]), _Why(INDEXED, reason, column, group), positions)
