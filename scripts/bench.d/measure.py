@@ -14,6 +14,7 @@ import indexes
 import java
 import memory
 import passes
+import queries
 import structlog
 
 MEASUREMENTS = (
@@ -27,10 +28,16 @@ MEASUREMENTS = (
     ("index.rebuild", indexes.rebuilds),
     ("index.lookup", indexes.lookups),
     ("memory.index", indexes.memory),
+    ("query.equality", queries.equality),
+    ("query.range", queries.ranges),
+    ("query.scan", queries.scan),
+    ("query.plan", queries.plans),
+    ("query.requests", queries.requests),
+    ("memory.query", queries.memory),
     ("java", java.measure),
     ("help", passes.start_up),
 )
-CHILDREN = {**compactions.CHILDREN, **passes.CHILDREN, **memory.CHILDREN, **indexes.CHILDREN}
+CHILDREN = {**compactions.CHILDREN, **passes.CHILDREN, **memory.CHILDREN, **indexes.CHILDREN, **queries.CHILDREN}
 
 
 def main() -> int:
@@ -42,7 +49,7 @@ def main() -> int:
     given = sys.argv[1:]
     if {"-h", "--help"} & set(given):
         print("usage: scripts/bench [NAME…]\n\nEach line: name, value, unit, and what it is measured against.\n")
-        print("\n\n".join(module.__doc__ or "" for module in (compactions, passes, memory, indexes, java)))
+        print("\n\n".join(module.__doc__ or "" for module in (compactions, passes, memory, indexes, queries, java)))
         return 0
     unknown = [wanted for wanted in given if not any(_is_of(prefix, wanted) for prefix, _ in MEASUREMENTS)]
     if unknown:

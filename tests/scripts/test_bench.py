@@ -87,3 +87,29 @@ def test_names_that_mean_nothing_are_said_to_and_help_says_which_there_are(
     said = capsys.readouterr().out
     for prefix, _ in bench.MEASUREMENTS:
         assert prefix.split(".")[0] in said
+
+
+def test_queries_are_measured_and_their_answers_are_counted(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    queries, tables = sys.modules["queries"], sys.modules["query_tables"]
+    for name, value in {"MILLION": 2000, "PARTITIONS": 2, "BUCKETS": 2, "FILES": 3}.items():
+        monkeypatch.setattr(tables, name, value)
+    for name, value in {"ROWS": 20_000, "FAR_ROWS": 2000, "ROUNDS": 1, "ASKED": 3, "PYPAIMON": "/absent"}.items():
+        monkeypatch.setattr(queries, name, value)
+    monkeypatch.setenv("MAINTAINER_BENCH_TABLES", str(tmp_path))
+    tables.warehouse.cache_clear()
+    monkeypatch.setattr(sys, "argv", ["measure.py", "query", "memory.query"])
+    bench.main()
+    lines = {line["name"]: line["value"] for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    compared = {"query.scan.ratio"}
+    asked = {name for name in lines if name.startswith("query.requests.")}
+    assert lines.keys() - compared - asked == {
+        *(f"query.equality.{figure}" for figure in ("cpu", "text", "repeated", "first", "wall", "growth")),
+        *(f"query.range.{which}{figure}" for which in ("correlated", "uncorrelated") for figure in ("", "_ratio")),
+        *(f"query.scan.{figure}" for figure in ("wall", "cpu", "first_batch")),
+        *(f"query.plan.{figure}" for figure in ("unconditional", "key", "indexed", "statistics", "first", "memory")),
+        *(f"memory.query.{figure}" for figure in ("scan", "equality", "range")),
+    }
+    assert len(asked) in (0, 9)
+    assert all(value > 0 for value in lines.values())
