@@ -28,6 +28,7 @@ from maintainer.read import travel
 from maintainer.read.explanation import Explanation, explained
 from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.order import OrderBy, SortKey, sort_keys
+from maintainer.read.parallel import in_order, threads_for
 from maintainer.read.plan import ScanPlan, plan_scan
 from maintainer.read.scan_split import ScanSplit
 from maintainer.read.split_reader import MEMORY, SCORE, SplitReader
@@ -45,8 +46,9 @@ Condition: TypeAlias = str | Expression | Column | pc.Expression | Predicate
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows of one snapshot, once, and the columns that they have."""
+    """Rows of one snapshot, once, the columns that they have, and the plan that they come from."""
 
+    plan: ScanPlan
     fields: tuple[DataField, ...]
     batches: Iterator[pa.RecordBatch]
 
@@ -105,7 +107,7 @@ class Scan:
         """The rows of the snapshot that there is now, which are read as they are taken, and their columns."""
         plan = self.plan()
         columns, keys = self._checked(plan.schema)
-        return Answer(tuple(plan.schema.field(name) for name in columns), self._rows(plan, columns, keys))
+        return Answer(plan, tuple(plan.schema.field(name) for name in columns), self._rows(plan, columns, keys))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as a stream. With `order_by` all are sorted before the first comes out, in the memory that the scan has."""
@@ -228,8 +230,8 @@ class Scan:
         assert plan.snapshot is not None
         reader = SplitReader(self.store, plan.schema, columns, plan.predicate, memory, self.spill)
         with self._expiring(plan.snapshot):
-            for split in splits_of(self.store, plan):
-                yield from reader.batches(split)
+            tasks = map(reader.task, splits_of(self.store, plan))
+            yield from in_order(tasks, threads_for(self.store.storage), may_end_early=self.limit is not None and not self.order_by)
 
     @contextmanager
     def _expiring(self, snapshot: Snapshot) -> Iterator[None]:

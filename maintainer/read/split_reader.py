@@ -13,9 +13,9 @@ other way: whoever planned it has checked it. The scores of a search are a colum
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +30,7 @@ from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import TableSchema
 from maintainer.model.split import IndexedSplit, Split
 from maintainer.model.types import DataField, DataType, TypeRoot
+from maintainer.read.parallel import Alone, Part, Task, flat
 from maintainer.read.residual import mask
 from maintainer.read.rows import RowReader
 from maintainer.read.vectors import NONE_DELETED, DeletionVectors
@@ -63,6 +64,14 @@ class SplitReader:
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The wanted rows of a split."""
+        return flat(self._parts(split))
+
+    def task(self, split: Split) -> Task:
+        """The same, for several threads; splits whose files are merged are read one at a time, as each takes the whole memory."""
+        parts = partial(self._parts, split)
+        return Alone(parts) if self._is_merged(split) else parts
+
+    def _parts(self, split: Split) -> Iterator[Part]:
         if SCORE.name in self.columns:
             yield from self._scored(split)
             return
@@ -70,16 +79,17 @@ class SplitReader:
         key = BucketKey(data.partition, data.bucket)
         selected = self._selected(split)
         deleted = self._vectors.of(data)
-        if selected is None and self._is_merged(data.files, data.raw_convertible):
+        if self._is_merged(split):
             yield from self._merging.read(key, data.files, deleted)
             return
         for file in data.files:
-            yield from self._rows.read(key, file, selected, deleted.get(file.file_name, NONE_DELETED))
+            yield from self._rows.parts(key, file, selected, deleted.get(file.file_name, NONE_DELETED))
 
-    def _is_merged(self, files: Sequence[DataFileMeta], raw_convertible: bool) -> bool:
-        if not self.schema.primary_keys:
+    def _is_merged(self, split: Split) -> bool:
+        if isinstance(split, IndexedSplit) or not self.schema.primary_keys:
             return False
-        if raw_convertible:  # old writers did not count deletes, and left none in files of which this is said
+        files = split.files
+        if split.raw_convertible:  # old writers did not count deletes, and left none in files of which this is said
             return any(file.delete_row_count for file in files)
         return len(files) > 1 or any(may_hold_deletes(self.schema, self._options, file) for file in files)
 
