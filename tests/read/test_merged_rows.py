@@ -121,6 +121,11 @@ def test_all_rows_are_those_of_the_model(table: Table) -> None:
     assert MERGED in {file.decision for file in Scan(table.built.store).explain().files}
 
 
+def of_splits(scan: Scan) -> list[dict[str, Any]]:
+    """The rows of the scan by splits that travelled as bytes."""
+    return [row for split in scan.splits() for row in scan.of_split(split.to_bytes()).to_arrow().to_pylist()]
+
+
 KEY_LEAVES = st.builds(
     lambda op, value: Leaf(op, "id", (value,)), st.sampled_from([Op.EQ, Op.LT, Op.GE, Op.NE]), st.integers(min_value=-2, max_value=61)
 ) | st.builds(lambda low, size: Leaf(Op.BETWEEN, "id", (low, low + size)), st.integers(0, 60), st.integers(0, 20))
@@ -135,6 +140,8 @@ def test_conditions_and_columns(table: Table, predicate: Predicate, of_key: Leaf
     assert found.num_rows == len(expected)
     names = table.built.schema.names if columns is None else columns
     assert bag(found.to_pylist() if names else [], names) == bag(expected if names else [], names)
+    if names:
+        assert bag(of_splits(Scan(table.built.store, where, columns)), names) == bag(expected, names)
 
 
 @pytest.mark.parametrize("seed", range(share("merged tables of a random shape", short=3, long=200)))
@@ -144,6 +151,7 @@ def test_random_tables(seed: int, tmp_path: Path) -> None:
         table = build(tmp_path / str(number), options, seed * 100 + number, keys=20 + seed % 40)
         names = table.built.schema.names
         assert bag(Scan(table.built.store).to_arrow().to_pylist(), names) == bag(table.rows, names), (name, seed)
+        assert bag(of_splits(Scan(table.built.store)), names) == bag(table.rows, names), (name, seed)
 
 
 class CountingSpill(Spill):
