@@ -100,13 +100,12 @@ def query(
     rows = (row for batch in answer.batches for row in json_rows(batch, answer.fields))
 
     def why_none() -> str:
-        now = opened.coverage()
-        if now.snapshot is None:
-            return "Nothing was written to this table yet."
-        hidden = now.rows - now.visible_rows
-        travels = snapshot is not None or tag is not None or as_of is not None
-        if travels or not hidden:
-            return ""
-        return f"{hidden:,} row{'s' if hidden > 1 else ''} in level 0 will be visible when compacted; `maintainer once` does that."
+        return "Nothing was written to this table yet." if answer.plan.snapshot is None else ""
 
     call.output.rows([field.name for field in answer.fields], rows, limit is not None, why_none)
+    hidden = sum(file.file.row_count for file in answer.plan.hidden)
+    if hidden:
+        reason = "; ".join(dict.fromkeys(file.reason for file in answer.plan.hidden))
+        travels = snapshot is not None or tag is not None or as_of is not None
+        what = "--explain says more" if travels else "`maintainer once` changes that, and --explain says more"
+        call.output.note(f"{hidden:,} row{'s' if hidden > 1 else ''} that may match cannot be seen ({reason}); {what}.")

@@ -23,7 +23,9 @@ def table(tmp_path: Path) -> Path:
 def test_a_query_without_rows_says_why(table: Path) -> None:
     assert "Nothing was written to this table yet" in run("query", table).stdout
     append_rows(table, 3)
-    assert "3 rows in level 0 will be visible when compacted; `maintainer once` does that" in run("query", table).stdout
+    shown = run("query", table).stdout
+    assert "No rows." in shown
+    assert "3 rows that may match cannot be seen (level 0: not visible until compacted); `maintainer once` changes that, and" in shown
     assert run("query", table, "--json").stdout == ""
     run("once", table)
     assert run("query", table, "--where", "id = 77").stdout == "No rows.\n"
