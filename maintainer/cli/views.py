@@ -290,7 +290,7 @@ _SEVERITY = {"error": "bold red", "warning": "yellow", "info": "dim"}
 def _explain(document: Document, console: Console) -> None:
     _heading(document, console)
     steps = document["steps"]
-    telling = [step for number, step in enumerate(steps) if number in (0, len(steps) - 1) or step["rows"] < steps[number - 1]["rows"]]
+    telling = [step for number, step in enumerate(steps) if number in (0, len(steps) - 1) or step["files"] < steps[number - 1]["files"]]
     columns = [Column("step"), *(Column(title, number=True) for title in ("files left", "rows left", "bytes left"))]
     if steps:
         show(console, columns, [(each["step"], f"{each['files']:,}", f"{each['rows']:,}", size(each["bytes"])) for each in telling])
