@@ -17,6 +17,7 @@ import pytest
 from maintainer import col, open_table
 from maintainer.api.table import Table
 
+SIZE = re.compile(r"[\d.]+ [KM]?B$")  # a matter of libraries
 PAGE = (Path(__file__).parents[2] / "docs" / "query.md").read_text("utf-8")
 
 
@@ -32,6 +33,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = "set -euo pipefail\n" + blocks("sh")
     shown = subprocess.run(["bash", "-c", script], cwd=found, env=env, capture_output=True, text=True, encoding="utf-8", check=False)
     assert shown.returncode == 0, shown.stderr
+    assert "1 row that may match cannot be seen" not in shown.stdout
+    out = [SIZE.sub("", " ".join(line.split())) for line in shown.stdout.splitlines()]
+    for line in blocks("text").splitlines():
+        assert SIZE.sub("", " ".join(line.split())) in out, line
     assert re.search(r"^1 +12\.50 *$", shown.stdout, re.MULTILINE)
     return found
 
