@@ -12,7 +12,7 @@ fetched at once. Row groups of more than `WHOLE_GROUP` bytes are read with all c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -49,17 +49,18 @@ class RowReader:
 
     def read(self, key: BucketKey, file: DataFileMeta, positions: BitMap64 | None, deleted: BitMap64) -> Iterator[pa.RecordBatch]:
         """The wanted rows of a file of a bucket in file order: at `positions` (None: all of them), less the `deleted` ones."""
-        return flat(self.parts(key, file, positions, deleted))
+        return flat(self.parts(key, file, positions, lambda: deleted))
 
-    def parts(self, key: BucketKey, file: DataFileMeta, positions: BitMap64 | None, deleted: BitMap64) -> Iterator[Part]:
-        """The same, as batches or as the pieces of the file in order, each of which may be read by another thread."""
-        if positions is not None:
-            positions = positions - deleted
-            if not positions:
-                return
+    def parts(self, key: BucketKey, file: DataFileMeta, positions: BitMap64 | None, deletions: Callable[[], BitMap64]) -> Iterator[Part]:
+        """The same, as batches or as the pieces of the file in order, each of which may be read by another thread. What is deleted is asked for
+        when the file is open."""
         path = self.store.layout.data_file_path(*key, file)
         with open_data_file(self.store.storage, path, file, self.store.schema(file.schema_id), self.schema, self._cache) as data:
+            deleted = deletions()
             if positions is not None:
+                positions = positions - deleted
+                if not positions:
+                    return
                 data.narrow(positions)
             selected = None if positions is None else _array(positions)
             rows = _FileRows(self, self._constants(key.partition), data.is_columnar, selected, _array(deleted))
@@ -130,22 +131,32 @@ class _FileRows:
 
     def of(self, data: DataFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The rows of these row groups, which have some that can be wanted."""
-        tested, others = self.tested, self.others
-        can_wait = bool(tested and others) and self.is_columnar
-        if self.selected is None and not can_wait:
-            yield from self._all(data, groups)
+        can_wait = bool(self.tested and self.others) and self.is_columnar
+        if self.selected is None:
+            yield from self._waiting(data, groups) if can_wait else self._all(data, groups)
             return
-        likely = self.selected is not None
-        for together in data.together(groups, [*tested, *others]):
-            small = can_wait and all(data.group_bytes(group) <= WHOLE_GROUP for group in together)
-            if self.selected is None:
-                rows = self._tested_first(data, together) if small else self._all(data, together)
+        if can_wait and len(groups) > 1:  # what is left of the first ones tells what to expect of the others
+            first, *others = data.together(groups, [*self.tested, *self.others])
+            rows = self._selected(data, first)
+            batch = next(rows, None)
+            if batch is not None:
+                yield batch
+                yield from rows
+            groups = list(chain.from_iterable(others))
+            if batch is None:
+                yield from self._waiting(data, groups)
+                return
+        yield from self._selected(data, groups)
+
+    def _waiting(self, data: DataFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The columns of the predicate before the others, but for row groups that are so large that they must stream."""
+        for together in data.together(groups, [*self.tested, *self.others]):
+            if all(data.group_bytes(group) <= WHOLE_GROUP for group in together):
+                yield from self._tested_first(data, together)
+            elif self.selected is None:
+                yield from self._all(data, together)
             else:
-                rows = self._tested_first(data, together) if small and not likely else self._selected(data, together)
-            first = next(rows, None)
-            likely = first is not None
-            if first is not None:
-                yield from chain((first,), rows)
+                yield from self._selected(data, together)
 
     def _all(self, data: DataFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """All columns at once, where every row that is not deleted is wanted, but for the predicate."""

@@ -13,7 +13,7 @@ other way: whoever planned it has checked it. The scores of a search are a colum
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -78,12 +78,12 @@ class SplitReader:
         data = split.split if isinstance(split, IndexedSplit) else split
         key = BucketKey(data.partition, data.bucket)
         selected = self._selected(split)
-        deleted = self._vectors.of(data)
+        deleted = self._vectors.ahead(data)
         if self._is_merged(split):
-            yield from self._merging.read(key, data.files, deleted)
+            yield from self._merging.read(key, data.files, deleted())
             return
         for file in data.files:
-            yield from self._rows.parts(key, file, selected, deleted.get(file.file_name, NONE_DELETED))
+            yield from self._rows.parts(key, file, selected, partial(_of, deleted, file.file_name))
 
     def _is_merged(self, split: Split) -> bool:
         if isinstance(split, IndexedSplit) or not self.schema.primary_keys:
@@ -150,6 +150,10 @@ class SplitReader:
         from maintainer.read.merging import MergeReader
 
         return MergeReader(self.store, self.schema, self.columns, self.predicate, self.memory or MEMORY, self.spill or Spill())
+
+
+def _of(deleted: Callable[[], Mapping[str, BitMap64]], file: str) -> BitMap64:
+    return deleted().get(file, NONE_DELETED)
 
 
 def may_hold_deletes(schema: TableSchema, options: TableOptions, file: DataFileMeta) -> bool:

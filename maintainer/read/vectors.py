@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from pyroaring import BitMap64
 
@@ -18,6 +19,7 @@ from maintainer.format import deletion_vector
 from maintainer.format.kept import Kept
 from maintainer.model.files import DeletionRange
 from maintainer.model.split import DataSplit, DeletionFile
+from maintainer.storage.ahead import ahead
 from maintainer.table.options import TableOptions
 from maintainer.table.store import TableStore
 
@@ -45,6 +47,12 @@ class DeletionVectors:
             return {}
         pairs = zip(split.files, split.deletion_files, strict=True)
         return {file.file_name: self._vector(split, file.file_name, where) for file, where in pairs if where is not None}
+
+    def ahead(self, split: DataSplit) -> Callable[[], Mapping[str, BitMap64]]:
+        """The same, asked of a remote store now, while others look at the files."""
+        if not any(split.deletion_files or ()):
+            return dict
+        return ahead(self._store.storage, partial(self.of, split))
 
     def _vector(self, split: DataSplit, file: str, where: DeletionFile) -> BitMap64:
         path = self._store.layout.index_file_path(where.path.rpartition("/")[2], split.partition, split.bucket)

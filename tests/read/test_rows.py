@@ -283,11 +283,11 @@ def test_a_file_is_cut_into_pieces_for_several_threads(tmp_path: Path, monkeypat
     monkeypatch.setattr(parquet_module, "_PIECE", 1)
     file = OneFile(tmp_path / "t", 5000)
     reader = file.reader(["id", "s"], "a < 50")
-    parts = list(reader.parts(file.key, file.meta, None, BitMap64([3, 1000])))
+    parts = list(reader.parts(file.key, file.meta, None, lambda: BitMap64([3, 1000])))
     assert len(parts) == 5 and reads == []
     whole = pa.Table.from_batches(flat(iter(parts)))
     for threads in (1, 2, 3):
-        assert pa.Table.from_batches(in_order([lambda: reader.parts(file.key, file.meta, None, BitMap64([3, 1000]))], threads)) == whole
+        assert pa.Table.from_batches(in_order([lambda: reader.parts(file.key, file.meta, None, lambda: BitMap64([3, 1000]))], threads)) == whole
     assert whole["id"].to_pylist() == [i for i in range(5000) if i % 100 < 50 and i not in (3, 1000)]
 
 
@@ -335,7 +335,7 @@ def test_random_selections_give_the_rows_that_a_plain_reading_gives(tmp_path: Pa
             wanted &= np.asarray(_plain(reader.predicate, rows))
         expected = rows.filter(pa.array(wanted)).select(columns)
         selected = None if positions is None else BitMap64(positions)
-        found = in_order([lambda r=reader, s=selected, d=deleted: r.parts(file.key, file.meta, s, BitMap64(d))], seeded.choice([1, 2]))  # type: ignore[misc]
+        found = in_order([lambda r=reader, s=selected, d=deleted: r.parts(file.key, file.meta, s, lambda: BitMap64(d))], seeded.choice([1, 2]))  # type: ignore[misc]
         batches = list(found)
         assert pa.Table.from_batches(batches, expected.schema if not batches else None).to_pylist() == expected.to_pylist()
 
