@@ -10,7 +10,7 @@ What a format does is in `parquet_file`, `orc_file` and `avro_file`: row groups,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -80,6 +80,8 @@ class DataFile(ABC):
     row_groups: tuple[RowGroup, ...] = ()
     is_columnar = True
     """Whether some columns can be read without the others."""
+    uses_threads = False
+    """Whether the columns of a large row group, which cannot be cut into pieces, may be decoded at the same time."""
 
     def __init__(
         self, storage: Storage, path: str, meta: DataFileMeta, file_schema: TableSchema, read_schema: TableSchema, known: Kept | None = None
@@ -87,6 +89,7 @@ class DataFile(ABC):
         self._arguments = storage, path, meta, file_schema, read_schema
         self.path = storage.display(path)
         self.known: Kept | None = known
+        self._wanted: BitMap64 | None = None
         self.row_count: int = meta.row_count
         self._file_schema = file_schema
         self._read_schema = read_schema
@@ -167,6 +170,7 @@ class DataFile(ABC):
 
     def narrow(self, positions: BitMap64) -> None:
         """Nothing but rows of row groups that hold one of these positions will be read: row groups may become smaller around them."""
+        self._wanted = positions
         with self._errors():
             self.row_groups = self._narrowed(positions)
 
@@ -174,6 +178,9 @@ class DataFile(ABC):
         """The same file, opened once more, for another thread; what is known of it is not read again."""
         data = type(self)(*self._arguments, self.known)
         data._columns = self._columns
+        data.uses_threads = self.uses_threads
+        if self._wanted is not None:
+            data.narrow(self._wanted)
         return data
 
     def group_bounds(self, column: str, groups: Sequence[int] | None = None) -> list[tuple[Any, Any] | None]:
@@ -315,8 +322,11 @@ class DataFile(ABC):
                 yield batch, batch.num_rows
 
     def _plan_checked(self, name: str) -> Column:
-        with self._errors(name):
-            return self._plan(name)
+        plan = self._columns.get(name)
+        if plan is None:
+            with self._errors(name):
+                plan = self._plan(name)
+        return plan
 
     def _plan(self, name: str) -> Column:
         plan = self._columns.get(name)
@@ -398,6 +408,21 @@ def _found(plans: Sequence[Column]) -> list[Column]:
 
 def _schema(plans: Sequence[Column]) -> pa.Schema:
     return pa.schema([arrow_field(plan.target, with_ids=False) for plan in plans])
+
+
+def cut(groups: Sequence[int], sizes: Mapping[int, int] | npt.NDArray[np.int64], most: int) -> list[list[int]]:
+    """Row groups in their order, in pieces of at most so many bytes, or of one group that has more; `sizes` are by the number of a group."""
+    pieces: list[list[int]] = []
+    held = 0
+    for group in groups:
+        size = int(sizes[group])
+        if pieces and held + size <= most:
+            pieces[-1].append(group)
+            held += size
+        else:
+            pieces.append([group])
+            held = size
+    return pieces
 
 
 def _pieces(groups: Sequence[int]) -> Iterator[list[int]]:

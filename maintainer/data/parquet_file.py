@@ -1,6 +1,7 @@
 """Reading key-value Parquet files (spec 02 §3; Java `ParquetReaderFactory`).
 
-Memory: batches stream, some pages of each wanted column at a time. Threads are not used; the callers' work is what runs in parallel.
+Memory: batches stream, some pages of each wanted column at a time. Threads are not used, as the callers' work is what runs in parallel; a scan
+may allow them (`uses_threads`), for large row groups.
 
 On a remote store some pages at a time would be a request each, so there the wanted columns of a few row groups are fetched at once (files that
 this package writes have row groups of a few megabytes); only of larger row groups are they read piece by piece, and the pieces are larger.
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from maintainer.data import footer, int96
-from maintainer.data.data_file import Column, DataFile
+from maintainer.data.data_file import Column, DataFile, cut
 from maintainer.data.footer import Footer, Sizes
 
 _LARGEST_BUFFER = 256 << 10
@@ -27,6 +28,8 @@ _MOST_AT_ONCE = 16 << 20
 """A row group of which more is wanted is not fetched, but read piece by piece."""
 _PIECE = 4 << 20
 """Decoded bytes of row groups that one thread reads before it looks for other work."""
+_LARGE = 16 << 20
+"""Decoded bytes from which on a row group is worth the threads of Arrow."""
 _REMOTE_BUFFERS = 16 << 20
 _LARGEST_REMOTE_BUFFER = 4 << 20
 
@@ -97,8 +100,13 @@ class ParquetDataFile(DataFile):
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def _raw_batches(self, plans: Sequence[Column], batch_rows: int, piece: list[int], rows: int) -> Iterator[pa.RecordBatch]:
-        batches: Iterator[pa.RecordBatch] = self._file.iter_batches(batch_rows, row_groups=piece, columns=_names(plans), use_threads=False)
+        names = _names(plans)
+        threads = self.uses_threads and len(piece) == 1 and self._prefetch is None and self._decoded(names)[piece[0]] > _LARGE
+        batches: Iterator[pa.RecordBatch] = self._file.iter_batches(batch_rows, row_groups=piece, columns=names, use_threads=bool(threads))
         return batches
+
+    def _decoded(self, names: Sequence[str]) -> Sizes:
+        return self._footer.decoded_bytes(leaf for name in names for leaf in self._footer.leaves[name])
 
     def _split(self, piece: list[int], plans: Sequence[Column]) -> Iterator[list[int]]:
         """The groups in order, as many at a time as are fetched at once. What was fetched is let go when the next ones are asked for."""
@@ -113,21 +121,6 @@ class ParquetDataFile(DataFile):
             self._prefetch(spans if size <= _MOST_AT_ONCE else ())
             yield together
         self._prefetch(())
-
-
-def cut(groups: Sequence[int], sizes: Sizes, most: int) -> list[list[int]]:
-    """Row groups in their order, in pieces of at most so many bytes, or of one group that has more; `sizes` are those of all groups."""
-    pieces: list[list[int]] = []
-    held = 0
-    for group in groups:
-        size = int(sizes[group])
-        if pieces and held + size <= most:
-            pieces[-1].append(group)
-            held += size
-        else:
-            pieces.append([group])
-            held = size
-    return pieces
 
 
 def _reading(metadata: pq.FileMetaData, remote: bool) -> Mapping[str, Any]:

@@ -56,6 +56,7 @@ class RowReader:
         when the file is open."""
         path = self.store.layout.data_file_path(*key, file)
         with open_data_file(self.store.storage, path, file, self.store.schema(file.schema_id), self.schema, self._cache) as data:
+            data.uses_threads = True
             deleted = deletions()
             if positions is not None:
                 positions = positions - deleted

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +344,44 @@ def test_random_selections_give_the_rows_that_a_plain_reading_gives(tmp_path: Pa
 
 def _plain(predicate: Predicate, rows: pa.Table) -> pa.BooleanArray:
     return evaluate(predicate, rows, SCHEMA)
+
+
+def test_large_row_groups_are_decoded_by_several_threads_and_small_ones_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = OneFile(tmp_path / "t", 3000)
+    threads: list[bool] = []
+    original = pq.ParquetFile.iter_batches
+
+    def spying(self: pq.ParquetFile, *arguments: Any, use_threads: bool, **named: Any) -> Any:
+        threads.append(use_threads)
+        return original(self, *arguments, use_threads=use_threads, **named)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spying)
+    assert len(file.ids(file.reader(["id", "s"]), None)) == 3000
+    assert set(threads) == {False}
+    monkeypatch.setattr(parquet_module, "_LARGE", 10_000)
+    monkeypatch.setattr(parquet_module, "_PIECE", 10_000)
+    threads.clear()
+    assert len(file.ids(file.reader(["id", "s"]), None)) == 3000
+    assert threads == [True] * 3
+
+
+def test_a_scan_holds_little_of_what_it_reads(tmp_path: Path) -> None:
+    rows = 400_000
+    file = OneFile(tmp_path / "t", 1)
+    table = pa.table(
+        {
+            "id": pa.array(np.arange(rows), pa.int32()),
+            "a": pa.array(np.arange(rows), pa.int32()),
+            "s": pa.array([f"a text of about forty bytes, as they are {i}" for i in range(rows)]),
+            "x": pa.array(np.arange(rows), pa.float64()),
+        }
+    )
+    pq.write_table(table, file.path, row_group_size=20_000)
+    meta = replace(file.meta, file_size=file.path.stat().st_size, row_count=rows)
+    reader, most, found, before = file.reader(SCHEMA.names), 0, 0, pa.total_allocated_bytes()
+    for batch in in_order([lambda: reader.parts(file.key, meta, None, lambda: NONE)], threads=2, most_bytes=4 << 20):
+        found += batch.num_rows
+        time.sleep(0.001)  # so that the threads are faster
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert found == rows
+    assert most < 20 << 20 < table.nbytes
