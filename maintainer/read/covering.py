@@ -1,6 +1,7 @@
 """Which index group covers each file of a bucket, for questions about many files at once (spec 06 §16, 07 §5; `maintainer.index.groups`).
 
-It depends on nothing but the state of the bucket and the definition, so it is kept with the state of the table: some 20 bytes for each file.
+It depends on nothing but the state of the bucket and the definition, so it is kept with the state of the table, some 20 bytes for each file,
+and taken over into the next one for buckets in which nothing changed.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from maintainer.format.kept import Cache
 from maintainer.index.definition import IndexDefinition
 from maintainer.index.groups import evaluate
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import IndexFileMeta
+
+MOST_KEPT = 32 << 20
+"""Bytes of coverings that are taken over into the next state: those of some million files."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -41,6 +46,17 @@ class Covering:
         """The group of a file, or why there is none."""
         number = int(self.of_file[place])
         return self.groups[number] if number >= 0 else self.reasons[-1 - number]
+
+    @classmethod
+    def kept(cls, cache: Cache, bucket: BucketState, definition: IndexDefinition, relaxed: bool) -> Covering:
+        """That of the bucket as it was asked about last, if this is still the same state of it."""
+        known, key = cache.of(bucket.key), (definition.family, definition.identity, relaxed)
+        found: tuple[BucketState, Covering] | None = known.get(key)
+        if found is not None and found[0] is bucket:
+            return found[1]
+        made = cls.of(bucket, definition, relaxed)
+        known.put(key, (bucket, made), made.of_file.nbytes + made.first.nbytes + made.rows.nbytes)
+        return made
 
     @classmethod
     def of(cls, bucket: BucketState, definition: IndexDefinition, relaxed: bool = False) -> Covering:

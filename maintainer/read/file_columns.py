@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from maintainer.data.evolution import keeps_nulls, keeps_order
 from maintainer.data.values import to_arrow_array
+from maintainer.format.kept import Cache
 from maintainer.format.serialized_rows import NAN_ORDER, SerializedRows
 from maintainer.index.definition import FamilyName, IndexDefinition
 from maintainer.merge.sections import key_range
@@ -135,12 +136,12 @@ class FileColumns:
         starts = np.flatnonzero(np.r_[True, low[1:] > np.maximum.accumulate(high)[:-1]])
         return files[order], starts, np.diff(np.r_[starts, len(files)])
 
-    def covering(self, bucket: int, definition: IndexDefinition, relaxed: bool) -> Covering:
-        """The groups of a definition in the bucket of this number."""
+    def covering(self, bucket: int, definition: IndexDefinition, relaxed: bool, cache: Cache) -> Covering:
+        """The groups of a definition in the bucket of this number; `cache` is of all states."""
         key = bucket, definition.family, definition.identity, relaxed
         found = self._coverings.get(key)
         if found is None:
-            found = self._coverings[key] = Covering.of(self.buckets[bucket], definition, relaxed)
+            found = self._coverings[key] = Covering.kept(cache, self.buckets[bucket], definition, relaxed)
         return found
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:

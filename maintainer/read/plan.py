@@ -47,6 +47,7 @@ from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.types import FLOATS
+from maintainer.read.covering import MOST_KEPT
 from maintainer.read.evaluate import Answers, BucketIndexes, by_file, window
 from maintainer.read.file_columns import UNKNOWN, FileColumns
 from maintainer.read.project import project
@@ -245,6 +246,7 @@ class _Planner:
             self._without_vectors = schemas_without_vectors(store.schema(schema_id) for schema_id in state.schema_ids)
         self._relaxed = options.relaxed_group_acceptance
         self._threads = options.integer("global-index.thread-num", 32, minimum=1)
+        self._coverings = store.cache("coverings", MOST_KEPT)
         self._cache = cache_of(store, options.index_cache_size)
         self._bucket_function = options.bucket_function
         self._steps: list[Step] = []
@@ -432,7 +434,7 @@ class _Planner:
     def _answers(self, files: Numbers, predicate: Predicate) -> list[Answers]:
         """What the indexes say about files of one bucket."""
         columns, number = self._columns, int(self._columns.bucket_of[files[0]])
-        coverings = [columns.covering(number, definition, self._relaxed) for definition in self._definitions]
+        coverings = [columns.covering(number, definition, self._relaxed, self._coverings) for definition in self._definitions]
         indexes = BucketIndexes(self._store, columns.buckets[number], self._definitions, coverings, self._cache)
         return indexes.answers(predicate, files - columns.starts[number])
 

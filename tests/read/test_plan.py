@@ -10,6 +10,7 @@ import pytest
 from pyroaring import BitMap64
 from structlog.testing import capture_logs
 
+import maintainer.read.covering as covering_module
 import maintainer.read.file_columns as file_columns
 import maintainer.read.plan as plan_module
 from maintainer.errors import CorruptFile
@@ -20,6 +21,7 @@ from maintainer.model.predicate import Leaf, Op
 from maintainer.read.explanation import Explanation
 from maintainer.read.plan import INDEXED, MERGED, PRUNED, RAW, ScanPlan
 from maintainer.read.scan import Scan
+from maintainer.table.store import open_store
 from tests.support.builders import row as key_of
 from tests.support.builders import schema, type_
 from tests.support.built_tables import BuiltTable
@@ -219,3 +221,17 @@ def test_what_a_payload_said_before_it_was_found_wrong_means_nothing(tmp_path: P
         assert [file.decision for file in scan.plan().files] == [INDEXED]
         assert sorted(scan.to_arrow()["id"].to_pylist()) == [i for i in range(100) if i % 10 in (3, 9)]
     assert len(logs) == 2  # one for each plan
+
+
+def test_groups_of_buckets_that_did_not_change_are_not_judged_anew(table: BuiltTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+    original = covering_module.evaluate
+    monkeypatch.setattr(covering_module, "evaluate", lambda bucket, *others: judged.append(bucket.bucket) or original(bucket, *others))
+    store = open_store(table.store.uri)
+    for _ in range(2):
+        assert [file.decision for file in Scan(store, "a = 3 AND x = 1").plan().to_read] == [INDEXED] * 4
+        assert len(judged) == 4
+    table.put([row(1000)], level=0, source=FileSource.APPEND)
+    table.publish()
+    assert [file.decision for file in Scan(store, "a = 3 AND x = 1").plan().to_read] == [INDEXED] * 4
+    assert len(judged) == 5
