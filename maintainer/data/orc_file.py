@@ -1,7 +1,8 @@
 """Reading ORC data files (spec 02 §4; Java `OrcReaderFactory`).
 
 A stripe is a row group. The container is parsed here, and the streams of the wanted columns are decompressed here, with limits
-(`maintainer.format.orc`); Arrow decodes them from a plain file in memory.
+(`maintainer.format.orc`); Arrow decodes them from a plain file in memory. Of other stripes not even the footer is read. A remote store is
+asked for the footers of all wanted stripes at once, and then for the streams of some of them at once.
 
 Timestamps of Arrow are nanoseconds, which hold 1677 to 2262; what is beyond wraps, or is an error in newer versions. So Arrow decodes
 seconds and fractions apart, and they are put together here. In files of a writer whose zone is not UTC it decodes timestamps whole, as it
@@ -13,7 +14,7 @@ CHAR values are padded with blanks in the file, and lose them here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,9 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from maintainer.data.arrow_types import to_arrow
-from maintainer.data.data_file import Column, DataFile, RowGroup
+from maintainer.data.data_file import Column, DataFile, RowGroup, cut
+from maintainer.data.orc_bounds import bounds
 from maintainer.errors import CorruptFile, Unsupported
 from maintainer.format import orc
+from maintainer.format.protobuf import Message
 from maintainer.model.types import TIMESTAMPS, DataType, TypeRoot
 
 _EPOCH = 1_420_070_400
@@ -38,22 +41,49 @@ _PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": _NANOS}
 _UTC = frozenset({"", "GMT", "UTC", "Etc/UTC", "Etc/GMT"})
 _MOST_KEPT_NANOS = 999_999
 """A larger fraction of a second before 1970 belongs to the second before (Java `TimestampTreeReader`)."""
+_TYPE_BYTES = 600
+"""What a type costs in memory, in the tail and once more in the footer of every stripe."""
+_PIECE = 4 << 20
+"""Decoded bytes of stripes that one thread reads before it looks for other work."""
+_AT_ONCE = 8 << 20
+"""Bytes of stripes that are fetched together from a remote store."""
+_MOST_AT_ONCE = 64 << 20
+"""Of a stripe of which more is wanted, streams are fetched one by one, as they are decoded."""
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
-class OrcDataFile(DataFile):
-    names: Sequence[str] = ()
+class Directory:
+    """What is known of a file, and of its stripes as far as anybody asked."""
 
-    def _open(self) -> None:
-        self._tail = tail = orc.read_tail(self._fetch, self._source.size())
-        self.names = tail.names
-        self.row_count = tail.rows
+    def __init__(self, tail: orc.Tail) -> None:
+        self.tail = tail
+        self.footers: dict[int, orc.StripeFooter] = {}
+        self.statistics: tuple[tuple[Message, ...], ...] | None = None
         groups, first = [], 0
         for stripe in tail.stripes:
             groups.append(RowGroup(first, stripe.rows))
             first += stripe.rows
         self.row_groups = tuple(groups)
-        self._footers: dict[int, orc.StripeFooter] = {}
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory once everything is known."""
+        return _TYPE_BYTES * len(self.tail.types) * (1 + len(self.tail.stripes)) + 4 * self.tail.metadata[1]
+
+
+class OrcDataFile(DataFile):
+    known: Directory | None
+    names: Sequence[str] = ()
+
+    def _open(self) -> None:
+        self._prefetch: Callable[[Sequence[tuple[int, int]]], None] | None = getattr(self._source, "prefetch", None)
+        if self.known is None:
+            self.known = Directory(orc.read_tail(self._fetch, self._source.size()))
+        self._directory = self.known
+        self._tail = tail = self.known.tail
+        self.names = tail.names
+        self.row_count = tail.rows
+        self.row_groups = self.known.row_groups
 
     def _fetch(self, offset: int, length: int) -> bytes:
         self._source.seek(offset)
@@ -63,24 +93,79 @@ class OrcDataFile(DataFile):
         return data
 
     def group_bytes(self, group: int, columns: Sequence[str] | None = None) -> int:
-        return self._tail.stripes[group].data_length * (1 if self._tail.codec == "none" else 3)
+        whole = self._tail.stripes[group].data_length * (1 if self._tail.codec == "none" else 3)
+        if columns is None:
+            return whole
+        if group in self._directory.footers:
+            return self._stream_bytes(group, columns) * (1 if self._tail.codec == "none" else 3)
+        return whole * len(columns) // max(1, len(self.names))
+
+    def pieces(self, groups: Sequence[int], columns: Sequence[str]) -> list[list[int]]:
+        if self._prefetch is not None:
+            return self.together(groups, columns)
+        return cut(groups, {group: self.group_bytes(group, columns) for group in groups}, _PIECE)
+
+    def together(self, groups: Sequence[int], columns: Sequence[str]) -> list[list[int]]:
+        if self._prefetch is None:
+            return [[group] for group in groups]
+        with self._errors():
+            self._fetch_footers(groups)
+            return cut(groups, {group: self._stream_bytes(group, columns) for group in groups}, _AT_ONCE)
+
+    def _stream_bytes(self, group: int, columns: Sequence[str]) -> int:
+        names = [plan.name for plan in map(self._plan_checked, columns) if plan.name is not None]
+        return sum(stream.length for name in names for stream in self._streams(group, name))
+
+    def _streams(self, group: int, name: str) -> Iterator[orc.Stream]:
+        streams = self._footer(group).streams
+        for column in orc.subtree(self._tail.types, self._number(name)):
+            yield from streams.get(column, ())
 
     def _stored_bytes(self, name: str) -> int:
-        columns = orc.subtree(self._tail.types, self._number(name))
-        footers = map(self._footer, range(len(self.row_groups)))
-        return sum(stream.length for footer in footers for column in columns for stream in footer.streams.get(column, ()))
+        return sum(stream.length for group in range(len(self.row_groups)) for stream in self._streams(group, name))
+
+    def _split(self, piece: list[int], plans: Sequence[Column]) -> Iterator[list[int]]:
+        """The stripes in order, as many at a time as are fetched at once."""
+        if self._prefetch is None:
+            yield list(piece)
+            return
+        self._fetch_footers(piece)
+        names = [plan.name for plan in plans if plan.name is not None]
+        streams = {group: [stream for name in names for stream in self._streams(group, name)] for group in piece}
+        sizes = {group: sum(stream.length for stream in some) for group, some in streams.items()}
+        for together in cut(piece, sizes, _AT_ONCE):
+            spans = [(stream.offset, stream.offset + stream.length) for group in together for stream in streams[group]]
+            self._prefetch(spans if sum(map(sizes.__getitem__, together)) <= _MOST_AT_ONCE else ())
+            yield together
+        self._prefetch(())
+
+    def _fetch_footers(self, groups: Sequence[int]) -> None:
+        """Asks a remote store for the footers of stripes that are not known, at once."""
+        missing = [self._tail.stripes[group] for group in groups if group not in self._directory.footers]
+        if self._prefetch is not None and missing:
+            self._prefetch([(stripe.footer_offset, stripe.footer_offset + stripe.footer_length) for stripe in missing])
+            for group in groups:
+                self._footer(group)
 
     def _number(self, name: str) -> int:
         root = self._tail.types[0]
         return root.children[root.names.index(name)]
 
     def _footer(self, group: int) -> orc.StripeFooter:
-        found = self._footers.get(group)
+        found = self._directory.footers.get(group)
         if found is None:
-            found = self._footers[group] = orc.read_stripe_footer(self._fetch, self._tail, self._tail.stripes[group])
+            found = orc.read_stripe_footer(self._fetch, self._tail, self._tail.stripes[group])
             if not _ZONE.fullmatch(found.zone or "GMT"):
                 raise CorruptFile(f"{found.zone!r} is no time zone")
+            self._directory.footers[group] = found
         return found
+
+    def _bounds(self, plan: Column, groups: Sequence[int]) -> list[tuple[Any, Any] | None]:
+        assert plan.name is not None
+        if self._directory.statistics is None:
+            self._directory.statistics = orc.read_statistics(self._fetch, self._tail)
+        statistics, column = self._directory.statistics, self._number(plan.name)
+        return [bounds(statistics[group][column], plan.source.type) if statistics else None for group in groups]
 
     def _read(self, groups: list[int], plans: Sequence[Column]) -> pa.Table:
         batches = [self._stripe(group, plans) for group in groups if self.row_groups[group].rows]

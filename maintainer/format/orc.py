@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import pyarrow as pa
@@ -27,6 +27,8 @@ _LARGEST_FOOTER = 64 << 20
 _MOST_VALUES_PER_BYTE = 1040
 """A byte of run lengths stands for no more values than that."""
 _DEEPEST = 64
+_RIGHT_BOUNDS = 1
+"""Of the writer's version: before HIVE-8732, bounds of texts are not those of their bytes."""
 _LZ4_FRAME = bytes.fromhex("04224d18607073")
 """The begin of a frame of independent blocks of at most 4 MB."""
 _UNCOMPRESSED_BLOCK = 1 << 31
@@ -53,6 +55,10 @@ class Stripe:
     data_length: int
     footer_length: int
     rows: int
+
+    @property
+    def footer_offset(self) -> int:
+        return self.offset + self.index_length + self.data_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,8 @@ class Tail:
     stripes: tuple[Stripe, ...]
     writer: tuple[tuple[int, int], ...]
     writer_version: int = 0
-    columns: Mapping[str, int] = field(default_factory=dict)
+    metadata: tuple[int, int] = (0, 0)
+    """Where the statistics of stripes begin, and their bytes."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,8 +113,11 @@ def read_tail(fetch: Fetch, size: int) -> Tail:
     if codec and not 0 < block_size <= _LARGEST_BLOCK:
         raise CorruptFile(f"compression blocks of {block_size} bytes")
     start = size - 1 - length - footer_length
+    metadata_length = post.number(5)
     if start < len(MAGIC) or footer_length > _LARGEST_FOOTER:
         raise CorruptFile(f"a footer of {footer_length} bytes")
+    if start - metadata_length < len(MAGIC) or metadata_length > _LARGEST_FOOTER:
+        raise CorruptFile(f"statistics of {metadata_length} bytes")
     have = size - len(end)
     raw = end[start - have : start - have + footer_length] if start >= have else fetch(start, footer_length)
     footer = Message(decompress(raw, CODECS[codec], block_size, _LARGEST_FOOTER))
@@ -122,6 +132,7 @@ def read_tail(fetch: Fetch, size: int) -> Tail:
         stripes=stripes,
         writer=tuple((number, footer.number(number)) for number in (9, 11) if number in footer),
         writer_version=post.number(6),
+        metadata=(start - metadata_length, metadata_length),
     )
     _check_tree(tail.types)
     return tail
@@ -167,7 +178,7 @@ def _check_tree(types: Sequence[OrcType]) -> None:
 
 
 def read_stripe_footer(fetch: Fetch, tail: Tail, stripe: Stripe) -> StripeFooter:
-    position = stripe.offset + stripe.index_length + stripe.data_length
+    position = stripe.footer_offset
     data = decompress(fetch(position, stripe.footer_length), tail.codec, tail.block_size, _LARGEST_FOOTER)
     message = Message(data)
     if 4 in message:
@@ -187,6 +198,17 @@ def read_stripe_footer(fetch: Fetch, tail: Tail, stripe: Stripe) -> StripeFooter
     if len(encodings) != len(tail.types):
         raise CorruptFile(f"{len(encodings)} encodings of {len(tail.types)} columns")
     return StripeFooter({column: tuple(some) for column, some in streams.items()}, encodings, message.text(3))
+
+
+def read_statistics(fetch: Fetch, tail: Tail) -> tuple[tuple[Message, ...], ...]:
+    """Of each stripe, the statistics of all columns; nothing if the file has none, or if a writer made them whose bounds of texts are wrong."""
+    if not tail.metadata[1] or tail.writer_version < _RIGHT_BOUNDS:
+        return ()
+    data = decompress(fetch(*tail.metadata), tail.codec, tail.block_size, _LARGEST_FOOTER)
+    stripes = tuple(tuple(found.messages(1)) for found in Message(data).messages(1))
+    if len(stripes) != len(tail.stripes) or any(len(columns) != len(tail.types) for columns in stripes):
+        raise CorruptFile(f"statistics of {len(stripes)} stripes, or of some of the columns")
+    return stripes
 
 
 def subtree(types: Sequence[OrcType], number: int) -> list[int]:
