@@ -18,7 +18,6 @@ from maintainer.model.schema import TableSchema
 from maintainer.model.types import NESTED, TypeRoot
 from maintainer.read.residual import comparable
 
-_PART = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
 _UNORDERED = NESTED | {TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY}
 
 
@@ -80,7 +79,16 @@ def before(table: pa.Table, row: pa.Table, keys: Sequence[SortKey], schema: Tabl
 
 def split_names(text: str) -> list[str]:
     """The parts of a list that commas separate; what backticks quote is one piece, commas and all."""
-    return [part.strip() for part in _PART.findall(text) if part.strip()]
+    parts, quoted = [""], False
+    for piece in re.split("([`,])", text):
+        quoted ^= piece == "`"
+        if piece == "," and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    if quoted:
+        raise UsageError(f"{text!r}: a backtick is not closed; one in a name is doubled")
+    return [part.strip() for part in parts]
 
 
 def unquoted(name: str) -> str:
@@ -97,7 +105,7 @@ def _sort_key(item: str | SortKey | tuple[str, str], schema: TableSchema) -> Sor
         key = item
     elif isinstance(item, str):
         key = SortKey(item) if schema.has_field(item) else _parsed(item.strip())
-        first, *more = key.column.split()
+        first, *more = key.column.split() or [""]
         if more and schema.has_field(first) and not schema.has_field(key.column):
             raise UsageError(f"cannot order by {item.strip()!r}: only ASC or DESC may follow column {first!r}")
     elif _is_pair(item):

@@ -170,3 +170,16 @@ def test_an_old_terminal_is_no_failure(tmp_path: Path, encoding: str) -> None:
 def test_a_budget_that_no_pass_can_keep(table: Path) -> None:
     result = run("once", table, "--memory", "1")
     assert (result.exit_code, "a pass needs at least 64 mb" in result.stderr) == (2, True)
+
+
+def test_names_with_commas_are_selected_in_backticks(tmp_path: Path) -> None:
+    schema = tmp_path / "t.sql"
+    schema.write_text("CREATE TABLE t (id INT, `a, b` INT, `c``d` INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1')")
+    rows = tmp_path / "rows.json"
+    rows.write_text('{"id": 1, "a, b": 2, "c`d": 3}')
+    table = tmp_path / "t"
+    run("create", table, "--schema", schema)
+    run("write", table, rows)
+    assert run("query", table, "--select", "`c``d`, `a, b`", "--order-by", "`a, b` DESC", "--json").stdout == '{"c`d": 3, "a, b": 2}\n'
+    assert "a backtick is not closed" in run("query", table, "--select", "`a, b").stderr
+    assert "there is no column ''" in run("query", table, "--select", "").stderr

@@ -33,7 +33,7 @@ def test_rows_are_ordered_as_in_the_model(data: st.DataObject, keys: list[tuple[
 
 
 def test_sort_keys_can_be_written_in_many_ways() -> None:
-    one = schema({"a": "INT", "b": "INT", "odd, name DESC": "INT", "x y": "INT"})
+    one = schema({"a": "INT", "b": "INT", "odd, name DESC": "INT", "x y": "INT", "tick`": "INT"})
     for text, keys in (
         ("a", [("a", False)]),
         ("a DESC", [("a", True)]),
@@ -41,6 +41,7 @@ def test_sort_keys_can_be_written_in_many_ways() -> None:
         ("odd, name DESC", [("odd, name DESC", False)]),
         ("x y", [("x y", False)]),
         ("`x y` desc", [("x y", True)]),
+        ("`odd, name DESC` DESC,`tick```", [("odd, name DESC", True), ("tick`", False)]),
         (["a", ("b", "DESC")], [("a", False), ("b", True)]),
         (("a", "desc"), [("a", True)]),
         (("a", "b"), [("a", False), ("b", False)]),
@@ -57,5 +58,10 @@ def test_what_has_no_order_is_refused() -> None:
         sort_keys("nope", SCHEMA)
     with pytest.raises(UsageError, match="only ASC or DESC may follow column 'i'"):
         sort_keys("i sideways", SCHEMA)
+    with pytest.raises(UsageError, match="a backtick is not closed"):
+        sort_keys("`i", SCHEMA)
+    for empty in ("", "i,", ",i"):
+        with pytest.raises(UsageError, match="no column ''"):
+            sort_keys(empty, SCHEMA)
     with pytest.raises(UsageError, match="order by a column's name"):
         sort_keys([5], SCHEMA)  # type: ignore[list-item]
