@@ -82,8 +82,8 @@ NO_POSITION = "index: no row matches"
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """What a scan does with one file. `rows` are the physical rows it reads, `positions` which ones (None: all); files that are merged with one
-    another have the same `section`, all others none."""
+    """What a scan does with one file. `rows` are the physical rows it reads, at the positions of `ranges` (None: all of them); files that are
+    merged with one another have the same `section`, all others none."""
 
     bucket: BucketState
     file: DataFileMeta
@@ -93,7 +93,6 @@ class FilePlan:
     group: str | None = None
     ranges: tuple[tuple[int, int], ...] | None = None
     rows: int = 0
-    positions: BitMap64 | None = field(default=None, repr=False, compare=False)
     section: int | None = field(default=None, compare=False)
 
 
@@ -220,9 +219,8 @@ class _Decisions:
             return FilePlan(bucket, file, decision, reason, column, group)
         positions = self._positions.get(index)
         if positions is None:
-            return FilePlan(bucket, file, decision, reason, column, group, None, file.row_count, None, self._sections.get(index))
-        bitmap = positions if isinstance(positions, BitMap64) else BitMap64(positions.astype(np.uint64))
-        return FilePlan(bucket, file, decision, reason, column, group, _ranges(positions), len(positions), bitmap)
+            return FilePlan(bucket, file, decision, reason, column, group, None, file.row_count, self._sections.get(index))
+        return FilePlan(bucket, file, decision, reason, column, group, _ranges(positions), len(positions))
 
     @cached_property
     def _why(self) -> tuple[_Why, ...]:
