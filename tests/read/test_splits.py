@@ -171,6 +171,8 @@ def test_tables_scans_and_spills_are_opened_again_elsewhere(table: Table, tmp_pa
     opened = maintainer.open_table(table.store.uri, options={"read.time-zone": "Asia/Tokyo"})
     again: Table = pickle.loads(pickle.dumps(opened))
     assert (again.name, again.store.dynamic_options) == (opened.name, {"read.time-zone": "Asia/Tokyo"})
+    branch: TableStore = pickle.loads(pickle.dumps(TableStore(table.store.storage, "dev")))
+    assert (branch.branch, branch.uri) == ("dev", table.store.uri)
     scan = opened.scan("a = 1", spill=Spill(str(tmp_path / "spill"), 1 << 20))
     other: Scan = pickle.loads(pickle.dumps(scan))
     assert rows(other) == rows(scan)
@@ -178,6 +180,7 @@ def test_tables_scans_and_spills_are_opened_again_elsewhere(table: Table, tmp_pa
 
 
 def test_secrets_travel_with_a_pickle_and_are_shown_nowhere(table: Table) -> None:
+    pytest.importorskip("s3fs")
     storage = RemoteStorage("s3://bucket/wh/t", {"key": "who", "secret": "tell nobody"})
     again = pickle.loads(pickle.dumps(storage))
     assert again._fs.secret == "tell nobody" and again.root == storage.root
