@@ -78,10 +78,12 @@ def test_covered_files_are_narrowed_and_others_read_raw_with_the_reason(table: B
 
 def test_the_explanation_has_the_documented_shape(table: BuiltTable) -> None:
     document = Scan(table.store, "a = 1").explain().to_dict()
-    assert set(document) == {"version", "table", "snapshot", "files"}
+    assert set(document) == {"version", "table", "snapshot", "files", "steps", "hidden"}
     assert document["snapshot"] == 1
     for file in document["files"]:
-        assert set(file) == {"partition", "bucket", "file", "decision", "reason", "column", "group", "ranges", "rows"}
+        assert set(file) == {"partition", "bucket", "file", "level", "size", "decision", "reason", "column", "group", "ranges", "rows"}
+    assert {tuple(step) for step in document["steps"]} == {("step", "files", "rows", "bytes")}
+    assert [set(each) for each in document["hidden"]] == [{"partition", "bucket", "files", "rows", "reason", "do"}]
     assert document["files"][0]["ranges"] == [[1, 1], [6, 6], [11, 11], [16, 16]]
     assert document["files"][0]["partition"] == {}
     assert document["files"][4]["ranges"] is None
