@@ -6,7 +6,7 @@ blocks of some megabytes become columns at once, by polars where it is installed
 Where only some positions are wanted, the heads of all blocks are looked at first, which say how many records a block has and where the next one
 begins. Blocks that hold a wanted position are read, decompressed and decoded, some together as a row group; others are not, nor fetched from a
 remote store if they are so large that a request is worth it. The walk goes to the end: that the counts of all blocks add up to the rows of the
-file is what makes a position right.
+file is what makes a position right. What it found is kept.
 
 The container is parsed here, and blocks are decompressed here, with limits; decoders see plain blocks under a raw schema (`avro_schema`).
 """
@@ -41,6 +41,8 @@ _HEAD = 32
 """A head of a block is no longer: two numbers."""
 _LARGE, _LARGE_REMOTE = 8 << 10, 128 << 10
 """A block of which more bytes need not be read is jumped over: the next head is a read, or a request, of its own."""
+_USUAL_BLOCK, _BLOCK_BYTES = 16_000, 24
+"""A block in the file, and in a directory."""
 _MOST_HELD = 16 << 20
 """Stored bytes of wanted blocks that are kept when the walk, or one fetch, brings them."""
 
@@ -67,40 +69,62 @@ class _Directory:
     sizes: npt.NDArray[np.int64]
 
 
+@dataclass
+class Header:
+    """What is known of a file: its header, and all blocks once somebody looked for them."""
+
+    container: avro.Container
+    nodes: Mapping[str, Node]
+    size: int
+    directory: _Directory | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory with the directory, which comes later."""
+        return 4096 + 40 * len(self.container.schema) + _BLOCK_BYTES * self.size // _USUAL_BLOCK
+
+
 class AvroDataFile(DataFile):
+    known: Header | None
     names: Sequence[str] = ()
     is_columnar = False
 
     def _open(self) -> None:
         self._size: int = self._source.size()
-        length = _HEADER
-        while True:
-            head = self._bytes(0, length)
-            try:
-                self._container = avro.read_header(head, _WHAT)
-                break
-            except CorruptFile:
-                if len(head) < length or length >= _LARGEST_HEADER:
-                    raise
-                length *= 4
-        self._nodes = avro_schema.parse(self._container.schema)
+        self._prefetch: Callable[[Sequence[tuple[int, int]]], None] | None = getattr(self._source, "prefetch", None)
+        if self.known is None:
+            container = self._header()
+            self.known = Header(container, avro_schema.parse(container.schema), self._size)
+        self._container, self._nodes = self.known.container, self.known.nodes
         self.names = list(self._nodes)
         self.row_groups = (RowGroup(0, self.row_count),)
-        self._prefetch: Callable[[Sequence[tuple[int, int]]], None] | None = getattr(self._source, "prefetch", None)
         self._directory: _Directory | None = None
         self._groups: list[slice] = []
         self._held: dict[int, bytes] = {}
 
+    def _header(self) -> avro.Container:
+        length = _HEADER
+        while True:
+            head = self._bytes(0, length)
+            try:
+                return avro.read_header(head, _WHAT)
+            except CorruptFile:
+                if len(head) < length or length >= _LARGEST_HEADER:
+                    raise
+                length *= 4
+
     def group_bytes(self, group: int, columns: Sequence[str] | None = None) -> int:
-        if self._directory is None:
-            return self._size * 3
-        return int(self._directory.sizes[self._groups[group]].sum()) * 3
+        whole = self._size if self._directory is None else int(self._directory.sizes[self._groups[group]].sum())
+        return whole * 3 if columns is None else whole * 3 * len(columns) // max(1, len(self.names))
 
     def _stored_bytes(self, name: str) -> int:
         return self._size // len(self.names)
 
     def _narrowed(self, positions: BitMap64) -> tuple[RowGroup, ...]:
-        directory = self._find(positions)
+        assert self.known is not None
+        if self.known.directory is None:
+            self.known.directory = self._find(positions)
+        self._directory = directory = self.known.directory
         firsts = directory.firsts.tolist()
         wanted = [positions.range_cardinality(first, end) > 0 for first, end in itertools.pairwise(firsts)]
         self._groups = list(_runs(wanted, directory.sizes.tolist()))
@@ -124,8 +148,7 @@ class AvroDataFile(DataFile):
         if first != self.row_count:
             raise CorruptFile(f"its blocks have {first} records, its metadata says {self.row_count}")
         records, begins, sizes = (np.array([block[part] for block in found], np.int64) for part in range(3))
-        self._directory = _Directory(np.r_[0, np.cumsum(records)].astype(np.int64), begins, sizes)
-        return self._directory
+        return _Directory(np.r_[0, np.cumsum(records)].astype(np.int64), begins, sizes)
 
     def _fetch(self, blocks: Sequence[int]) -> None:
         """Asks a remote store for blocks that are not here yet."""

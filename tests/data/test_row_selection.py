@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
 from maintainer.data import avro_file
-from maintainer.data.reader import DataFile
+from maintainer.data.reader import DataFile, open_data_file
 from maintainer.errors import CorruptFile
 from maintainer.format import avro, orc
 from maintainer.model.files import DataFileMeta
@@ -27,7 +28,7 @@ from tests.support.data_files import kv_table, open_file, write_rows
 SCHEMA = builders.schema({"id": "INT", "name": "STRING", "price": "DOUBLE"})
 ROWS = 70_000
 """Three stripes of an ORC file, and some dozens of blocks of an Avro file."""
-ROUNDS = share("damaged files of which some rows are read", short=20, long=2_000)
+ROUNDS = share("damaged files of which some rows are read", short=12, long=2_000)
 WANTED = ([0], [ROWS - 1], [5, 6, 7, 40_000], range(30_000, 36_000), range(0, ROWS, 997), range(ROWS))
 
 
@@ -50,21 +51,19 @@ def remote(storage: Storage, meta: DataFileMeta) -> Storage:
     return copy
 
 
-def selected(data: DataFile, positions: Iterable[int], columns: list[str]) -> list[tuple[Any, ...]]:
-    """The rows at these positions, by row groups that hold one of them; each with its position."""
-    wanted = BitMap64(positions)
-    data.narrow(wanted)
-    groups = [number for number, group in enumerate(data.row_groups) if wanted.range_cardinality(group.first, group.first + group.rows)]
-    found = []
-    for first, batch in data.batches(columns, 10_000, groups):
-        found += [(first + row, *values.values()) for row, values in enumerate(batch.to_pylist()) if first + row in wanted]
+def selected(data: DataFile, positions: Sequence[int], columns: list[str]) -> list[tuple[Any, ...]]:
+    """The rows at these positions, each with its position."""
+    data.narrow(BitMap64(positions))
+    found: list[tuple[Any, ...]] = []
+    for here, batch in data.selected(columns, np.array(positions, np.int64), 10_000):
+        found += zip(here.tolist(), *(column.to_pylist() for column in batch.columns), strict=True)
     return found
 
 
 @pytest.mark.parametrize("positions", WANTED, ids=str)
 @pytest.mark.parametrize("where", [lambda storage, _: storage, remote], ids=["local", "remote"])
 def test_rows_at_positions_are_those_of_the_whole_file(
-    file: tuple[Storage, DataFileMeta], where: Callable[[Storage, DataFileMeta], Storage], positions: Iterable[int]
+    file: tuple[Storage, DataFileMeta], where: Callable[[Storage, DataFileMeta], Storage], positions: Sequence[int]
 ) -> None:
     storage, meta = file
     whole = rows(ROWS).select(["name", "id"]).take(pa.array(positions, pa.int64())).to_pylist()
@@ -87,6 +86,31 @@ def test_what_holds_no_wanted_row_is_not_decompressed(file: tuple[Storage, DataF
     else:
         assert len(seen) == 2, "the footer of one stripe, and a stream of one column"
     assert sum(seen) < meta.file_size / 8
+
+
+def test_a_file_that_is_known_is_not_walked_again(file: tuple[Storage, DataFileMeta], monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, meta = file
+    far = remote(storage, meta)
+    with open_file(far, meta, SCHEMA) as data:
+        first = selected(data, [5, 40_000], ["id"])
+        known = data.known
+    assert known is not None and 0 < known.held < meta.file_size
+    asked: list[list[tuple[int, int]]] = []
+    plain = RangeInput.__init__
+
+    def init(self: RangeInput, fetch: Any, *rest: Any, **more: Any) -> None:
+        plain(self, lambda spans: (asked.append(list(spans)), fetch(spans))[1], *rest, **more)
+
+    monkeypatch.setattr(RangeInput, "__init__", init)
+    with open_data_file(far, f"bucket-0/{meta.file_name}", meta, SCHEMA, SCHEMA) as data:
+        kind = type(data)
+    asked.clear()
+    with kind(far, f"bucket-0/{meta.file_name}", meta, SCHEMA, SCHEMA, known) as data:
+        assert selected(data, [5, 40_000], ["id"]) == first
+        with data.again() as other:
+            assert selected(other, [5, 40_000], ["id"]) == first
+    assert all(sum(end - start for start, end in spans) < meta.file_size / 2 for spans in asked)
+    assert len(asked) <= 4, "for each of both, one request"
 
 
 def avro_table(tmp_path: Path, blocks: list[list[int]], codec: str = "null", change: Callable[[int, int], int] = lambda _, count: count) -> Any:
