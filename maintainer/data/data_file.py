@@ -36,10 +36,6 @@ _LARGEST_KIND = 3
 Positions = npt.NDArray[np.int64]
 """Physical positions of rows, ascending."""
 
-_SPARSE = 64
-"""Where less than one row in so many is wanted, batches are small, so that little is decoded behind the last one."""
-_SPARSE_BATCH = 4096
-
 log = structlog.get_logger(__name__)
 
 
@@ -267,8 +263,7 @@ class DataFile(ABC):
         """Raw columns of the rows of a row group at these positions."""
         where = self.row_groups[group]
         first, done = where.first, 0
-        if len(at) * _SPARSE < where.rows:
-            batch_rows = min(batch_rows, _SPARSE_BATCH)
+        batch_rows = min(batch_rows, int(at[-1]) - first + 1)
         for batch, count in self._counted(found, batch_rows, [group], where.rows):
             assert batch is not None
             end = done + int(np.searchsorted(at[done:], first + count))
