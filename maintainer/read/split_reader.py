@@ -91,7 +91,11 @@ class SplitReader:
         files = split.files
         if split.raw_convertible:  # old writers did not count deletes, and left none in files of which this is said
             return any(file.delete_row_count for file in files)
-        return len(files) > 1 or any(may_hold_deletes(self.schema, self._options, file) for file in files)
+        return len(files) > 1 or any(map(self._may_hold_deletes, files))
+
+    def _may_hold_deletes(self, file: DataFileMeta) -> bool:
+        """Old writers did not count deletes; with deletion vectors they left none above level 0."""
+        return not self._options.hides_level_0 if file.delete_row_count is None else file.delete_row_count > 0
 
     def _scored(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The same with the score of each row, which belongs to a position: so the condition is tested after the scores are there."""
@@ -156,19 +160,14 @@ def _of(deleted: Callable[[], Mapping[str, BitMap64]], file: str) -> BitMap64:
     return deleted().get(file, NONE_DELETED)
 
 
-def may_hold_deletes(schema: TableSchema, options: TableOptions, file: DataFileMeta) -> bool:
-    """Whether a row of a file may be a delete. Old writers did not count them; with deletion vectors they left none above level 0."""
-    if not schema.primary_keys:
-        return False
-    return not options.hides_level_0 if file.delete_row_count is None else file.delete_row_count > 0
-
-
 def selection(split: IndexedSplit) -> BitMap64:
     """The positions that an indexed split selects; `CorruptFile` when they cannot be those of its file."""
     files = split.split.files
     if len(files) != 1:
         raise CorruptFile(f"an indexed split has one data file, and this one {len(files)}")
     name, rows = files[0].file_name, files[0].row_count
+    if files[0].delete_row_count:
+        raise CorruptFile(f"an indexed split selects rows of {name}, which holds deletes")
     selected = BitMap64()
     for first, last in split.ranges:
         if not 0 <= first <= last < rows or last > MOST_POSITION:

@@ -299,6 +299,8 @@ def test_an_indexed_split_has_one_file_and_a_score_for_each_row(table: Table) ->
     split = data_of(split_of(table))
     with pytest.raises(CorruptFile, match="has one data file, and this one 2"):
         rows(table.read_split(IndexedSplit(replace(split, files=split.files * 2, deletion_files=None), ((0, 0),))))
+    with pytest.raises(CorruptFile, match="which holds deletes"):
+        rows(table.read_split(IndexedSplit(replace(split, files=(replace(split.files[0], delete_row_count=1),)), ((0, 0),))))
     with pytest.raises(CorruptFile, match="2 scores for 1 rows"):
         rows(table.read_split(IndexedSplit(split, ((0, 0),), (0.5, 0.25))))
 
