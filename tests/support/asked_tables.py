@@ -336,7 +336,7 @@ class AskedTable:
     def _remember(self) -> None:
         store = self.table.store
         snapshot = store.latest_snapshot()
-        if snapshot is not None and store.schema_of(snapshot).names == self.table.schema.names:
+        if snapshot is not None and store.schema_of(snapshot).fields == self.table.schema.fields:
             self.history[snapshot.id] = _seen(store.schema_of(snapshot), self.visible)
 
 
