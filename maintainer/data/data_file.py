@@ -57,6 +57,9 @@ class Column:
     holds_text: bool
     form: pa.DataType | None
 
+    is_plain: bool
+    """Whether there is nothing to check in values of that form."""
+
     @property
     def is_system(self) -> bool:
         return self.target is SEQUENCE_FIELD or self.target is KIND_FIELD
@@ -90,7 +93,7 @@ class DataFile(ABC):
         self._file_schema = file_schema
         self._read_schema = read_schema
         self._zone = read_schema.options.get("read.time-zone", "UTC").strip()
-        self._columns: dict[str, Column] = {}
+        self.plans: dict[str, Column] = {}
         self._source = storage.open_input(path, meta.file_size, known is not None)
         try:
             with self._errors():
@@ -98,7 +101,7 @@ class DataFile(ABC):
                 if size != meta.file_size:
                     raise CorruptFile(f"it has {size} bytes, its metadata says {meta.file_size}")
                 self._open()
-                counted = sum(group.rows for group in self.row_groups)
+                counted = self.row_count if known is not None else sum(group.rows for group in self.row_groups)
                 if not counted == self.row_count == meta.row_count:
                     raise CorruptFile(f"it has {counted} rows, its footer says {self.row_count}, its metadata {meta.row_count}")
         except BaseException:
@@ -173,7 +176,7 @@ class DataFile(ABC):
     def again(self) -> DataFile:
         """The same file, opened once more, for another thread; what is known of it is not read again."""
         data = type(self)(*self._arguments, self.known)
-        data._columns = self._columns
+        data.plans = self.plans
         data.uses_threads = self.uses_threads
         if self._wanted is not None:
             data.narrow(self._wanted)
@@ -317,20 +320,22 @@ class DataFile(ABC):
                 yield batch, batch.num_rows
 
     def _plan_checked(self, name: str) -> Column:
-        plan = self._columns.get(name)
+        plan = self.plans.get(name)
         if plan is None:
             with self._errors(name):
                 plan = self._plan(name)
         return plan
 
     def _plan(self, name: str) -> Column:
-        plan = self._columns.get(name)
+        plan = self.plans.get(name)
         if plan is None:
             target, source = evolution.match(name, self._file_schema, self._read_schema)
             found = None if source is None else self._name_in_file(source, target)
             source = source or target
             form = physical.kept_form(source.type, target.type)
-            plan = self._columns[name] = Column(target, source, found, _holds_text(target.type), form)
+            text = _holds_text(target.type)
+            plain = not text and target.type.nullable and target not in (SEQUENCE_FIELD, KIND_FIELD)
+            plan = self.plans[name] = Column(target, source, found, text, form, plain)
         return plan
 
     def _name_in_file(self, source: DataField, target: DataField) -> str | None:
@@ -346,6 +351,8 @@ class DataFile(ABC):
         return None
 
     def _conform(self, array: pa.Array, plan: Column) -> pa.Array:
+        if plan.is_plain and array.type == plan.form:
+            return array
         with self._errors(plan.target.name):
             array = self._natural(array, plan.source.type)
             if array.type != plan.form:

@@ -36,6 +36,8 @@ from maintainer.table.store import TableStore
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
 WHOLE_GROUP = 128 << 20
+_FEW = 1000
+"""Rows that are not worth a batch by themselves."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class _FileRows:
         """All columns at once, of selected rows."""
         assert self.selected is not None
         names = [*self.tested, *self.others]
-        for _, batch in data.selected(names, self.selected, self._batch_rows(data, groups, names), groups):
+        for batch in _joined(data.selected(names, self.selected, self._batch_rows(data, groups, names), groups)):
             keep = self._keep(batch := self._with_constants(batch))
             yield from self._out(batch if keep is None else batch.filter(pa.array(keep)))
 
@@ -244,6 +246,25 @@ class _FileRows:
         rows = max(1, sum(data.row_groups[group].rows for group in groups))
         size = max(1, sum(data.group_bytes(group, names) for group in groups))
         return min(BATCH_ROWS, max(256, BATCH_BYTES * rows // size))
+
+
+def _joined(batches: Iterator[tuple[Positions, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """A few rows of each of many row groups as one batch."""
+    few: list[pa.RecordBatch] = []
+    rows = size = 0
+    for _, batch in batches:
+        few.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _FEW or size >= BATCH_BYTES:
+            yield _one(few)
+            few, rows, size = [], 0, 0
+    if few:
+        yield _one(few)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def within(positions: BitMap64, first: int, rows: int) -> Positions:
