@@ -14,7 +14,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,6 +27,7 @@ from maintainer.format import posting, roaring, varint
 from maintainer.format.bitmap_index import FOOTER, MAGIC, VERSION, Ids
 from maintainer.format.byte_column import ByteColumn
 from maintainer.format.key_bytes import Comparable, bytes_are_ordered, comparable
+from maintainer.format.made_once import made_once
 from maintainer.format.stored_block import GAP, READ_AHEAD, PayloadBytes
 from maintainer.model.types import DataType
 
@@ -194,17 +194,17 @@ class BitmapFile:
             raise CorruptFile("the footer of a bitmap payload has a negative number", offset=size - FOOTER.size)
         return ((fields[0], fields[1]), (fields[2], fields[3]), (fields[4], fields[5]), fields[6]), 8 * FOOTER.size
 
-    @cached_property
+    @made_once
     def null_rows(self) -> BitMap64:
         """Row ids whose value is null."""
         return self._row_sets[0]
 
-    @cached_property
+    @made_once
     def rows(self) -> BitMap64:
         """Row ids that have a value."""
         return self._row_sets[1]
 
-    @cached_property
+    @made_once
     def _row_sets(self) -> tuple[BitMap64, BitMap64]:
         def decoded() -> tuple[tuple[BitMap64, BitMap64], int]:
             spans = (self._null_handle, self._rows_handle)
@@ -227,7 +227,7 @@ class BitmapFile:
         """First key, offset and size of every dictionary block, in file order."""
         return self._index.blocks
 
-    @cached_property
+    @made_once
     def _index(self) -> _Index:
         def decoded() -> tuple[_Index, int]:
             blocks = self._block_list()

@@ -12,7 +12,6 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby, pairwise
 from operator import itemgetter
 from sys import getsizeof
@@ -25,6 +24,7 @@ from maintainer.errors import CorruptFile
 from maintainer.format import roaring, varint
 from maintainer.format.btree import ALIGNED, CRC, DELTA_VERSION, FOOTER, INT, MAGIC, TAIL, WRITE_VERSION, Ids
 from maintainer.format.key_bytes import Comparable, comparable
+from maintainer.format.made_once import made_once
 from maintainer.format.stored_block import PayloadBytes
 from maintainer.model.types import DataType
 
@@ -209,7 +209,7 @@ class BTreeFile:
             raise CorruptFile(f"Unsupported BTree index version: {version}", offset=source.size - 8)
         return ((fields[3], fields[4]), (fields[5], fields[6]), version), 8 * FOOTER.size
 
-    @cached_property
+    @made_once
     def index(self) -> BlockIndex:
         """Where the data blocks are."""
 
@@ -223,7 +223,7 @@ class BTreeFile:
     def has_null_rows(self) -> bool:
         return self._null_handle != (0, 0)
 
-    @cached_property
+    @made_once
     def null_rows(self) -> BitMap64:
         """Row ids whose value is null."""
         return self._kept.made("null rows", self._nulls) if self.has_null_rows else BitMap64()

@@ -9,13 +9,18 @@ sets of ordinals, which are cut into positions of each file at the end. Answers 
 
 A set never lacks a position whose row matches, so an unknown AND-branch may be ignored. Whatever is wrong with a payload makes all of its
 answers unknown, also those that it gave before, and is logged once; the files are then read raw, and the rows are right.
+
+On a remote store all payloads of all buckets are asked at the same time, each by one thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +38,13 @@ from maintainer.model.like import reduced
 from maintainer.model.predicate import And, Leaf, Predicate
 from maintainer.read.covering import Covering, Group
 from maintainer.read.project import conjuncts, disjuncts, without_implied
+from maintainer.storage.ahead import in_turn
 from maintainer.table.store import TableStore
 
 log = structlog.get_logger(__name__)
 
 Numbers = npt.NDArray[np.int64]
+_Asked = tuple[tuple[Leaf, ...], IndexDefinition, Group]
 
 
 @dataclass(frozen=True)
@@ -71,14 +78,17 @@ class BucketIndexes:
         definitions: Sequence[IndexDefinition],
         coverings: Sequence[Covering],
         cache: Cache,
+        gate: AbstractContextManager[Any] | None = None,
     ) -> None:
+        """At most so many payloads are asked at the same time as the `gate` lets in."""
         self._store = store
         self._bucket = bucket
         self._cache = cache
         self._covered = {each.column: (each, covering) for each, covering in zip(definitions, coverings, strict=True)}
         self._readers: dict[str, FamilyReader | None] = {}
         self._answers: dict[tuple[str, tuple[int, ...]], BitMap64 | None] = {}
-        self._rejected = 0
+        self._rejected: set[str] = set()
+        self._gate = gate or nullcontext()
 
     def ask(self, predicate: Predicate, file: DataFileMeta) -> Answer:
         """The positions of the file at which the predicate, a projection to the indexed columns, can be true."""
@@ -95,11 +105,27 @@ class BucketIndexes:
             _, groups = np.unique(covering.of_file[places], return_inverse=True)
             alike = np.unique(alike * len(places) + groups.reshape(-1), return_inverse=True)[1].reshape(-1)
         every = [places[alike == number] for number in range(int(alike.max(initial=-1)) + 1)]
+        if self._store.storage.remote:
+            self._ask_ahead(predicate, every)
         while True:
-            rejected = self._rejected
+            rejected = len(self._rejected)
             found = [self._together(predicate, files) for files in every]
-            if rejected == self._rejected:  # else what a payload said before something was found to be wrong with it means nothing
+            if rejected == len(self._rejected):  # else what a payload said before something was found to be wrong with it means nothing
                 return found
+
+    def _ask_ahead(self, predicate: Predicate, every: Sequence[Numbers]) -> None:
+        """Asks all payloads at the same time what they will be asked, unless what others say makes it needless."""
+        needed = (each for places in every for each in _Question(self, places).needed(predicate) or ())
+        of_payload: dict[str, list[_Asked]] = {}
+        for each in needed:
+            of_payload.setdefault(each[2].payload.file_name, []).append(each)
+        if len(of_payload) > 1:
+            calls = (partial(self._ask_each, several) for several in of_payload.values())
+            list(in_turn(self._store.storage, calls, len(of_payload)))
+
+    def _ask_each(self, several: Sequence[_Asked]) -> None:
+        for each in several:
+            self.asked(*each)
 
     def _together(self, predicate: Predicate, places: Numbers) -> Answers:
         question = _Question(self, places)
@@ -146,7 +172,8 @@ class BucketIndexes:
             return None
         asked = [reduced(leaf) for leaf in leaves]
         try:
-            ordinals = reader.evaluate_all(asked) if isinstance(reader, ConjunctionReader) else reader.evaluate(asked[0])
+            with self._gate:
+                ordinals = reader.evaluate_all(asked) if isinstance(reader, ConjunctionReader) else reader.evaluate(asked[0])
             if ordinals and ordinals.max() >= group.total:
                 raise CorruptFile(f"ordinal {ordinals.max()} of {group.total} rows", path=group.payload.file_name)
             return ordinals
@@ -160,9 +187,9 @@ class BucketIndexes:
         """The payload answers nothing any more in this plan; the next one looks at it afresh, as it may have been repaired."""
         with suppress(MaintainerError):
             forget(self._store, self._bucket, payload, self._cache)
-        self._rejected += 1
+        self._rejected.add(payload.file_name)
         self._readers[payload.file_name] = None
-        for key in [key for key in self._answers if key[0] == payload.file_name]:
+        for key in [key for key in list(self._answers) if key[0] == payload.file_name]:
             self._answers[key] = None
         log.warning(  # its files are read raw
             "index.unusable",
@@ -207,6 +234,25 @@ class _Question:
                 return None
             found |= one
         return found
+
+    def needed(self, node: Predicate) -> list[_Asked] | None:
+        """What groups may have to be asked for the ordinals of a node; None: they are unknown whatever is asked."""
+        if isinstance(node, Leaf):
+            return self._needed((node,))
+        if isinstance(node, And):
+            children = self._at_once(without_implied(list(conjuncts(node))))
+            found = [self._needed(child) if isinstance(child, tuple) else self.needed(child) for child in children]
+        else:
+            found = [self.needed(child) for child in disjuncts(node)]
+            if None in found:
+                return None
+        known = [each for each in found if each is not None]
+        return list(chain.from_iterable(known)) if known else None
+
+    def _needed(self, leaves: tuple[Leaf, ...]) -> list[_Asked] | None:
+        definition, covering = self._indexes.covered(leaves[0].field)
+        group = covering.group(int(self._places[0]))
+        return None if isinstance(group, str) or leaves[0].negated else [(leaves, definition, group)]
 
     def _at_once(self, children: Sequence[Predicate]) -> Iterator[Predicate | tuple[Leaf, ...]]:
         """The children of an AND; several leaves of a column as one where its index answers them at once."""

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from threading import Semaphore
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -244,6 +245,7 @@ class _Planner:
             self._without_vectors = schemas_without_vectors(store.schema(schema_id) for schema_id in state.schema_ids)
         self._relaxed = options.relaxed_group_acceptance
         self._threads = options.integer("global-index.thread-num", 32, minimum=1)
+        self._gate = Semaphore(self._threads)
         self._coverings = store.cache("coverings", MOST_KEPT)
         self._cache = cache_of(store, options.index_cache_size)
         self._bucket_function = options.bucket_function
@@ -433,7 +435,7 @@ class _Planner:
         """What the indexes say about files of one bucket."""
         columns, number = self._columns, int(self._columns.bucket_of[files[0]])
         coverings = [columns.covering(number, definition, self._relaxed, self._coverings) for definition in self._definitions]
-        indexes = BucketIndexes(self._store, columns.buckets[number], self._definitions, coverings, self._cache)
+        indexes = BucketIndexes(self._store, columns.buckets[number], self._definitions, coverings, self._cache, self._gate)
         return indexes.answers(predicate, files - columns.starts[number])
 
     def _narrow(self, answers: Answers, files: Numbers) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from maintainer.format.bitmap_file import BitmapFile, Dictionary
 from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, ONE_ENTRY, BitmapWriter
 from maintainer.format.index_meta import IndexMeta
 from maintainer.format.key_bytes import Comparable
+from maintainer.format.made_once import made_once
 from maintainer.format.row_set import RowSet
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
@@ -110,7 +110,7 @@ class BitmapReader(SortedReader):
         super().__init__(size, definition, meta, total_rows)
         self._source = PayloadBytes(read, size)
 
-    @cached_property
+    @made_once
     def _file(self) -> BitmapFile:
         return BitmapFile(self._source, self._type)
 

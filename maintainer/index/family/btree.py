@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from maintainer.format.btree import DEFAULT_BLOCK_SIZE, WRITE_VERSION, BTreeWrit
 from maintainer.format.btree_entries import read_entries
 from maintainer.format.btree_file import BTreeFile
 from maintainer.format.key_bytes import Comparable
+from maintainer.format.made_once import made_once
 from maintainer.format.row_set import RowSet
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import IndexDefinition
@@ -91,7 +91,7 @@ class BTreeReader(SortedReader):
         super().__init__(size, definition, meta, total_rows)
         self._read = read
 
-    @cached_property
+    @made_once
     def _file(self) -> BTreeFile:
         file = BTreeFile(PayloadBytes(self._read, self._size), self._type)
         meta = self._meta

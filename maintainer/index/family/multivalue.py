@@ -16,7 +16,7 @@ Elements are equal when their keys are: −0.0 is not 0.0, and every NaN is NaN,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -30,6 +30,7 @@ from maintainer.format.bitmap_entries import read_entries
 from maintainer.format.bitmap_file import BitmapFile
 from maintainer.format.bitmap_index import DEFAULT_BLOCK_SIZE, BitmapWriter
 from maintainer.format.index_meta import IndexMeta
+from maintainer.format.made_once import made_once
 from maintainer.format.row_set import RowSet
 from maintainer.format.stored_block import PayloadBytes, ReadRange, Sink
 from maintainer.index.definition import FamilyName, IndexDefinition
@@ -135,7 +136,7 @@ class MultivalueReader(KeyedReader):
         super().__init__(_element(definition), meta, total_rows)
         self._source = PayloadBytes(read, size)
 
-    @cached_property
+    @made_once
     def _file(self) -> BitmapFile:
         return BitmapFile(self._source, self._type)
 
