@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from maintainer.errors import UsageError
 from maintainer.model.schema import TableSchema
+from maintainer.quiet import log_quietly
 from maintainer.table.store import TableStore, create_store, open_store
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def open_table(
     options: Mapping[str, str] | None = None,
 ) -> Table:
     """The table at a URI or path, or `db.t` of a warehouse; `options` are dynamic table options for what is done through it."""
-    _log_quietly()
+    log_quietly()
     return Table(open_store(uri_or_name, warehouse, storage_options, branch, options, catalog))
 
 
@@ -60,26 +61,13 @@ def create_table(
     """
     from maintainer.api.create import schema_of
 
-    _log_quietly()
+    log_quietly()
     return Table(create_store(uri, schema_of(schema), warehouse, storage_options))
-
-
-def _log_quietly() -> None:
-    """Warnings on stderr, unless the program has configured structlog: by itself it would print every event to stdout."""
-    import logging
-    import sys
-
-    import structlog
-
-    if not structlog.is_configured():
-        structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING), logger_factory=lambda *_: structlog.PrintLogger(sys.stderr)
-        )
 
 
 def _again(store: TableStore) -> Table:
     """A table that came from another process."""
-    _log_quietly()
+    log_quietly()
     return Table(store)
 
 

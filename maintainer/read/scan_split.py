@@ -24,6 +24,7 @@ from maintainer.format import split as codec
 from maintainer.model.predicate import Predicate
 from maintainer.model.schema import TableSchema
 from maintainer.model.split import DataSplit, IndexedSplit, Split
+from maintainer.quiet import log_quietly
 from maintainer.read.split_reader import SplitReader
 from maintainer.table.state import SnapshotExpired, is_leaving
 from maintainer.table.store import TableStore
@@ -92,6 +93,7 @@ def _again(
     schemas: Sequence[TableSchema],
     split: bytes,
 ) -> ScanSplit:
+    log_quietly()
     store.know(schema, schemas)
     return ScanSplit(SplitReader(store, schema, columns, predicate, memory, spill), codec.decode(split))
 

@@ -131,6 +131,9 @@ CHILD = """
 import base64, pickle, sys
 split = pickle.loads(base64.b64decode(sys.stdin.read()))
 print(split.to_arrow().column("id").to_pylist())
+import structlog
+structlog.get_logger().info("a detail")
+structlog.get_logger().warning("a warning")
 """
 
 
@@ -138,6 +141,7 @@ def test_another_process_reads_a_pickled_split(table: Table) -> None:
     split = table.scan("a = 1 AND s <> 's1'", columns=["id"]).splits()[0]
     data = base64.b64encode(pickle.dumps(split))
     done = subprocess.run([sys.executable, "-c", CHILD], input=data, capture_output=True, check=True)
+    assert b"a warning" in done.stderr and b"a detail" not in done.stderr
     assert done.stdout.decode().strip() == str(split.to_arrow().column("id").to_pylist()) == "[11, 16]"
 
 
