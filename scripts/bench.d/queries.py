@@ -2,10 +2,11 @@
 
     query.equality.*   one value that stands in 10 rows, all columns of them, another value each time on the same `Table`: at least 4 times as
                        fast as pypaimon-rust's filtered scan and 50 times as pypaimon's, and little slower in 30 million rows than in one.
-                       `….text` by a STRING, `….repeated` the same value again, `….first` the first query of an opened table
+                       `….text` by a STRING, `….repeated` the same value again, `….first` the first query of an opened table, `….updated`
+                       where 1 % of the rows was written again
     query.range.*      0.1 % of the rows: by a column that ascends with the key, beside reading all row groups of the same files; by one that
                        does not, beside a scan without indexes
-    query.scan.*       all rows and columns, beside pypaimon-rust; seconds to the first batch
+    query.scan.*       all rows and columns, beside pypaimon-rust, also with deletion vectors (`….updated`); seconds to the first batch
     query.plan.*       planning on 100,000 files, again on the same `Table`: without condition, on the key, on an indexed column, on one with
                        statistics only; the first plan, and peak memory of a process that makes these plans
     query.requests.*   the longest chain of requests of an equality query, each waiting for the one before it, on S3 with 20 ms for each:
@@ -92,6 +93,9 @@ def equality(_: Path) -> Iterator[Measurement]:
     if Path(PYPAIMON).exists():
         slow = float(run([PYPAIMON, str(Path(__file__).with_name("query_pypaimon.py")), str(uri), "number", str(numbers[0]), "10"])[0])
         yield "query.equality.pypaimon", 1000 * warm, "ms", 1000 * slow / 50, True
+    updated, _ = _in_turns(lambda: _ask(str(tables.updated_rows(SIZE)), queries[0]))
+    _check(updated, 10)
+    yield "query.equality.updated", 1000 * updated["number"].median, "ms", None, False
     growing = []
     for millions in (SMALL, LARGE):
         table = str(tables.many_rows(millions))
@@ -133,6 +137,12 @@ def scan(_: Path) -> Iterator[Measurement]:
     if theirs:
         yield "query.scan.ratio", ours["batches"].least / min(took.least for took in theirs.values()), "x", 1.3, True
     yield "query.scan.first_batch", ours["first"].first, "s", 0.3, True
+    updated = str(tables.updated_rows(SIZE))
+    ours, theirs = _in_turns(lambda: _ask(updated, queries[0]), lambda: _ask_rust(updated, None, None))
+    _check(ours | theirs, ROWS)
+    yield "query.scan.updated", ours["batches"].least, "s", min(took.least for took in theirs.values()) if theirs else None, False
+    if theirs:
+        yield "query.scan.updated_ratio", ours["batches"].least / min(took.least for took in theirs.values()), "x", 1.3, True
 
 
 def memory(_: Path) -> Iterator[Measurement]:

@@ -51,6 +51,11 @@ def many_rows(millions: int) -> Path:
     return uri if uri.exists() else _made(uri, lambda part: write_rows(str(part), millions * MILLION))
 
 
+def updated_rows(millions: int) -> Path:
+    uri = warehouse() / f"{DATABASE}.db" / f"updated_{millions}"
+    return uri if uri.exists() else _made(uri, lambda part: _update(shutil.copytree(many_rows(millions), part), millions * MILLION))
+
+
 def many_files() -> Path:
     uri = warehouse() / f"{DATABASE}.db" / "many_files"
     return uri if uri.exists() else _made(uri, _write_files)
@@ -60,13 +65,31 @@ def write_rows(uri: str, count: int, **storage: str) -> None:
     columns = "id BIGINT, number BIGINT, moment BIGINT, name STRING, state STRING, amount INT, price DOUBLE"
     options = {**OPTIONS, "bucket": "4", "pk-btree.index.columns": "number,moment,name", "pk-bitmap.index.columns": "state"}
     table = maintainer.create_table(uri, _ddl(columns, "id", options), storage_options=storage or None)
-    shuffled = np.random.default_rng(7).permutation(count)
+    shuffled = _shuffled(count)
     for first in range(0, count, MILLION):
         with table.writer() as writer:
             writer.write(_rows(np.arange(first, min(first + MILLION, count)), shuffled[first : first + MILLION]))
-    report = table.maintain(full=True, memory=1 << 30)
+    _maintain(table, full=True)
+
+
+def _update(uri: Path, count: int) -> None:
+    table = maintainer.open_table(str(uri))
+    ids = np.sort(np.random.default_rng(8).choice(count, count // 100, replace=False))
+    with table.writer() as writer:
+        writer.write(_rows(ids, _shuffled(count)[ids]))
+    _maintain(table)
+    if not any(file.deleted_rows for file in table.files().files):
+        raise SystemExit("there should be deletion vectors")
+
+
+def _maintain(table: maintainer.Table, full: bool = False) -> None:
+    report = table.maintain(full=full, memory=1 << 30)
     if report.outcome != "committed" or table.coverage().visible_ratio != 1.0:
         raise SystemExit(f"the table did not become what it should: {report}")
+
+
+def _shuffled(count: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(7).permutation(count)
 
 
 def number_of(row: int, count: int) -> int:
