@@ -102,10 +102,9 @@ class _Translation:
         if isinstance(node, _Field):
             return Test(Op.EQ, node.name, (True,))
         if isinstance(node, _Literal):
-            value = node.scalar.as_py()
-            if value is not None and not isinstance(value, bool):
+            if not (pa.types.is_boolean(node.scalar.type) or pa.types.is_null(node.scalar.type)):
                 raise UsageError(f"{_shown(node)} is not a condition; {SUPPORTED}")
-            return Constant(value)
+            return Constant(node.scalar.as_py())
         name, arguments = node.function, node.arguments
         match name:
             case "and_kleene" | "or_kleene":
@@ -144,16 +143,20 @@ class _Translation:
             condition = self.condition(left)
             return condition if right.scalar.as_py() is (op == Op.EQ) else Negation(condition)
         column = _column(node, left)
-        if self._schema.field(column).type.root in FLOATS and right.scalar.is_valid:
+        if self._schema.field(column).type.root in FLOATS and right.scalar.is_valid and _is_number(right.scalar.type):
             return _floating(op, column, right.scalar.as_py())
         return Test(op, column, (right.scalar if right.scalar.is_valid else None,))
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type))
 
 
 def _floating(op: Op, column: str, value: Any) -> Expression:
     """A comparison as IEEE has it: NaN is neither equal to anything, nor below or above it, and both zeros are equal."""
     if value != value:
         return Test(Op.NOT_IN if op == Op.NE else Op.IN, column, ())
-    zero = value == 0 and not isinstance(value, bool)
+    zero = value == 0
     match op:
         case Op.EQ | Op.NE if zero:
             return Test(Op.IN if op == Op.EQ else Op.NOT_IN, column, (0.0, -0.0))
@@ -171,8 +174,9 @@ def _floating(op: Op, column: str, value: Any) -> Expression:
 def _is_in(node: _Call) -> Expression:
     column = _column(node, node.arguments[0])
     values, nulls = _option(node, "value_set"), _option(node, "null_matching_behavior").as_py()
-    items = values.values.to_pylist() if not pa.types.is_timestamp(values.values.type) else list(values.values)
-    present = tuple(item for item in items if (item.is_valid if isinstance(item, pa.Scalar) else item is not None))
+    listed = values.values
+    items = list(listed) if pa.types.is_temporal(listed.type) else listed.to_pylist()  # Python has no nanoseconds
+    present = tuple(item for item, valid in zip(items, listed.is_valid().to_pylist(), strict=True) if valid)
     inside = Test(Op.IN, column, present)
     if nulls == _MATCH and len(present) < len(items):
         return Junction(Or, (inside, Test(Op.IS_NULL, column)))
@@ -231,7 +235,10 @@ def _shown(node: _Node) -> str:
         case _Field(name):
             return name
         case _Literal(scalar):
-            text = repr(scalar.as_py())
+            try:
+                text = repr(scalar.as_py())
+            except (OverflowError, ValueError):  # a time that Python does not have
+                text = f"a {scalar.type}"
             return text if len(text) <= 80 else text[:77] + "…"
         case _:
             shown = f"{node.function}({', '.join(map(_shown, node.arguments))})"

@@ -155,7 +155,10 @@ def _plain(literal: Any) -> Any:
                 return None
             unit = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}[literal.type.unit]
             return Instant(literal.value * unit, zoned=literal.type.tz is not None)
-        return literal.as_py()
+        try:
+            return literal.as_py()
+        except (OverflowError, ValueError):
+            raise UsageError(f"a value of type {kind} is too large for Python") from None
     if type(literal).__module__.split(".")[0] == "numpy":
         if type(literal).__name__ == "datetime64":
             return Instant(int(literal.astype("datetime64[ns]").astype("int64")), zoned=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from contextlib import suppress
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -168,3 +169,31 @@ def test_the_rows_are_those_that_pyarrow_keeps(values: list[dict[str, Any]], exp
     table = table_of(values, SCHEMA).select(list(VALUES)).append_column("row", pa.array(range(len(values)), pa.int64()))
     kept = table.filter(evaluate(bind_arrow(expression, SCHEMA), table, SCHEMA))
     assert kept["row"].to_pylist() == table.filter(expression)["row"].to_pylist()
+
+
+SCALARS = [
+    *(
+        pa.scalar(value)
+        for value in (1, 1.5, math.nan, "x", b"\xff", True, None, dt.date(2020, 1, 1), dt.time(1), Decimal("1.23"), [1], {"a": 1})
+    ),
+    *(
+        pa.scalar(1, of)
+        for of in (pa.uint64(), pa.timestamp("ns", "UTC"), pa.date64(), pa.time64("ns"), pa.duration("s"), pa.decimal256(40, 2))
+    ),
+    *(pa.scalar(2**62, of) for of in (pa.timestamp("s"), pa.duration("s"), pa.date64())),
+    *(pa.scalar("x", of) for of in (pa.large_string(), pa.large_binary(), pa.string_view())),
+    pa.scalar((1, 2, 3), pa.month_day_nano_interval()),
+    pa.array(["a"]).dictionary_encode()[0],
+]
+"""Also such as Python has no value for."""
+
+
+@pytest.mark.parametrize("name", SCHEMA.names)
+def test_a_literal_of_any_type_is_taken_or_refused(name: str) -> None:
+    taken = 0
+    for value in SCALARS:
+        for expression in (pc.field(name) == pc.scalar(value), pc.scalar(value) < pc.field(name)):
+            with suppress(UsageError):
+                assert isinstance(bind_arrow(expression, SCHEMA), Leaf | And | Or)
+                taken += 1
+    assert taken >= 2  # NULL is of all types
