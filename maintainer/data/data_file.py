@@ -36,6 +36,9 @@ _LARGEST_KIND = 3
 Positions = npt.NDArray[np.int64]
 """Physical positions of rows, ascending."""
 
+_FEW = 4
+"""Selected rows of a row group up to which it is read by itself, so that little is decoded behind the last one."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -253,21 +256,25 @@ class DataFile(ABC):
             if low < high:
                 wanted[group] = positions[low:high]
         for together in self._fetched(list(wanted), found):
-            for group in together:
-                at = wanted[group]
+            for piece in _pieces(together):
+                at = np.concatenate([wanted[group] for group in piece])
                 if not found:
                     for start in range(0, len(at), batch_rows):
                         yield at[start : start + batch_rows], self._conformed(None, len(at[start : start + batch_rows]), plans, schema)
                     continue
-                for here, raw in self._taken(group, at, found, batch_rows):
-                    yield here, self._conformed(raw, len(here), plans, schema)
+                for groups in [piece] if len(at) > _FEW * len(piece) else [[group] for group in piece]:
+                    for here, raw in self._taken(groups, at, found, batch_rows):
+                        yield here, self._conformed(raw, len(here), plans, schema)
 
-    def _taken(self, group: int, at: Positions, found: Sequence[Column], batch_rows: int) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-        """Raw columns of the rows of a row group at these positions."""
-        where = self.row_groups[group]
-        first, done = where.first, 0
+    def _taken(
+        self, groups: list[int], positions: Positions, found: Sequence[Column], batch_rows: int
+    ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+        """Raw columns of the rows at these positions in row groups that follow one another."""
+        first, rows = self.row_groups[groups[0]].first, sum(self.row_groups[group].rows for group in groups)
+        low, high = np.searchsorted(positions, (first, first + rows))
+        at, done = positions[low:high], 0
         batch_rows = min(batch_rows, int(at[-1]) - first + 1)
-        for batch, count in self._counted(found, batch_rows, [group], where.rows):
+        for batch, count in self._counted(found, batch_rows, groups, rows):
             assert batch is not None
             end = done + int(np.searchsorted(at[done:], first + count))
             if end > done:
@@ -276,7 +283,7 @@ class DataFile(ABC):
             first, done = first + count, end
             if done == len(at):
                 return
-        raise CorruptFile(f"row group {group} does not have the {where.rows} rows that the footer says", path=self.path)
+        raise CorruptFile(f"row groups {groups} do not have the {rows} rows that the footer says", path=self.path)
 
     def _conformed(self, raw: pa.RecordBatch | None, rows: int, plans: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
         if not plans:

@@ -26,7 +26,7 @@ _AT_ONCE = 8 << 20
 """Bytes of row groups that are fetched together from a remote store."""
 _MOST_AT_ONCE = 16 << 20
 """A row group of which more is wanted is not fetched, but read piece by piece."""
-_PIECE = 4 << 20
+_PIECE = 8 << 20
 """Decoded bytes of row groups that one thread reads before it looks for other work."""
 _LARGE = 16 << 20
 """Decoded bytes from which on a row group is worth the threads of Arrow."""
@@ -67,13 +67,11 @@ class ParquetDataFile(DataFile):
         return int(self._footer.decoded_bytes(self._leaves(columns))[group])
 
     def pieces(self, groups: Sequence[int], columns: Sequence[str]) -> list[list[int]]:
-        if self._prefetch is not None:
-            return self.together(groups, columns)
-        return cut(groups, self._footer.decoded_bytes(self._leaves(columns)), _PIECE)
+        return self.together(groups, columns)
 
     def together(self, groups: Sequence[int], columns: Sequence[str]) -> list[list[int]]:
         if self._prefetch is None:
-            return [[group] for group in groups]
+            return cut(groups, self._footer.decoded_bytes(self._leaves(columns)), _PIECE)
         return cut(groups, self._footer.stored_bytes(self._leaves(columns)), _AT_ONCE)
 
     def _leaves(self, columns: Sequence[str]) -> list[int]:
