@@ -102,8 +102,10 @@ class BucketIndexes:
         """The same of some files of the bucket; files that are covered alike together."""
         alike = np.zeros(len(places), np.int64)
         for _, covering in self._covered.values():
-            _, groups = np.unique(covering.of_file[places], return_inverse=True)
-            alike = np.unique(alike * len(places) + groups.reshape(-1), return_inverse=True)[1].reshape(-1)
+            numbers = covering.of_file[places]
+            if (numbers[:1] != numbers).any():
+                _, groups = np.unique(numbers, return_inverse=True)
+                alike = np.unique(alike * len(places) + groups.reshape(-1), return_inverse=True)[1].reshape(-1)
         every = [places[alike == number] for number in range(int(alike.max(initial=-1)) + 1)]
         if self._store.storage.remote:
             self._ask_ahead(predicate, every)
