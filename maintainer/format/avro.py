@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from maintainer.errors import CorruptFile, Unsupported, UsageError
+from maintainer.format import zstd_frame
 from maintainer.format.avro_schema import Schema, reader_schema
 
 MAGIC = b"Obj\x01"
@@ -194,18 +195,6 @@ def decompress(codec: str, block: bytes, allowed: int, what: str, offset: int) -
     return content
 
 
-def _zstandard(block: bytes, most: int) -> bytes:
-    import zstandard
-
-    reader = zstandard.ZstdDecompressor().stream_reader(block)
-    parts: list[bytes] = []
-    size = 0
-    while size < most and (part := reader.read(1 << 20)):
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts)
-
-
 def _deflate(block: bytes, most: int) -> bytes:
     inflater = zlib.decompressobj(-15)
     content = inflater.decompress(block, most)
@@ -251,7 +240,7 @@ def _snappy(block: bytes, most: int) -> bytes:
     return content
 
 
-_DECOMPRESS = {"zstandard": _zstandard, "deflate": _deflate, "bzip2": _bzip2, "xz": _xz, "snappy": _snappy}
+_DECOMPRESS = {"zstandard": zstd_frame.content, "deflate": _deflate, "bzip2": _bzip2, "xz": _xz, "snappy": _snappy}
 
 
 # -------------------------------------------------------------------------------------------------------------------- numbers

@@ -14,7 +14,7 @@ from enum import Enum
 import pyarrow as pa
 
 from maintainer.errors import CorruptFile, Unsupported
-from maintainer.format import orc_lengths, varint
+from maintainer.format import orc_lengths, varint, zstd_frame
 from maintainer.format.protobuf import Message, encode
 
 MAGIC = b"ORC"
@@ -369,7 +369,7 @@ def _zstd(chunk: bytes, most: int) -> bytes:
         size = zstandard.frame_content_size(chunk)
         if size > most:
             raise CorruptFile(f"a chunk of {size} bytes, where {most} are the most")
-        return bytes(zstandard.ZstdDecompressor().decompress(chunk, max_output_size=most)) if size else b""
+        return zstd_frame.content(chunk, most + 1)
     except zstandard.ZstdError as error:
         raise CorruptFile(f"a chunk cannot be decompressed: {error}") from error
 

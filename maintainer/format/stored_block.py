@@ -21,7 +21,7 @@ from itertools import tee
 from typing import Protocol
 
 from maintainer.errors import CorruptFile, Unsupported
-from maintainer.format import varint
+from maintainer.format import varint, zstd_frame
 from maintainer.format.kept import Cache, Kept
 
 TRAILER_SIZE = 5
@@ -32,7 +32,6 @@ _SIZES = struct.Struct("<ii")
 _CRC = struct.Struct("<I")
 _MAX_LZ4_RATIO = 255
 _LEAST_ZSTD_LEVEL = -(1 << 17)
-_READ_STEP = 1 << 20
 TAIL_SIZE, MOST_TAIL = 32 << 10, 512 << 10
 """How much of a payload's end is read at least and at most when the footer is: with luck, the index block with it."""
 _TAIL_SHARE = 1500
@@ -227,21 +226,16 @@ def open_block(stored: bytes, offset: int = 0) -> bytes:
 
 
 def expand_zstd(frame: bytes, raw_size: int, offset: int) -> bytes:
-    """The content of a zstd frame, in steps, so that memory grows with what is really there, not with what the size claims."""
+    """The content of a zstd frame; memory grows with what is really there, not with what the size claims."""
     import zstandard
 
-    parts = []
-    left = raw_size
     try:
-        with zstandard.ZstdDecompressor().stream_reader(frame, read_across_frames=False) as reader:
-            while left and (part := reader.read(min(left, _READ_STEP))):
-                parts.append(part)
-                left -= len(part)
-            if left or reader.read(1):
-                raise CorruptFile(f"a block is not {raw_size} bytes long after decompression", offset=offset)
+        raw = zstd_frame.content(frame, raw_size + 1)
     except zstandard.ZstdError as error:
         raise CorruptFile(f"a zstd block cannot be decompressed: {error}", offset=offset) from error
-    return b"".join(parts)
+    if len(raw) != raw_size:
+        raise CorruptFile(f"a block is not {raw_size} bytes long after decompression", offset=offset)
+    return raw
 
 
 def expand_lz4(body: bytes, raw_size: int, offset: int) -> bytes:
