@@ -186,7 +186,7 @@ class _Decisions:
         self._numbers: dict[_Why, int] = {}
         self._codes = np.zeros(len(columns), np.int32)
         self._sections: dict[int, int] = {}
-        self._positions: dict[int, BitMap64 | Numbers] = {}
+        self._ranges: dict[int, Numbers] = {}
 
     def decide(self, files: Numbers | Flags, why: _Why) -> None:
         self._codes[files] = self._numbers.setdefault(why, len(self._numbers))
@@ -195,9 +195,9 @@ class _Decisions:
         """The sections of these files."""
         self._sections |= zip(files.tolist(), sections.tolist(), strict=True)
 
-    def narrow(self, file: int, why: _Why, positions: BitMap64 | Numbers) -> None:
+    def narrow(self, file: int, why: _Why, ranges: Numbers) -> None:
         self._codes[file] = self._numbers.setdefault(why, len(self._numbers))
-        self._positions[file] = positions
+        self._ranges[file] = ranges
 
     def read(self, files: Numbers) -> Flags:
         """Which of these are not pruned."""
@@ -209,8 +209,8 @@ class _Decisions:
         """Rows that are read."""
         every = np.arange(len(self.columns))
         whole = self.read(every)
-        whole[list(self._positions)] = False
-        return int(self.columns.rows[whole].sum()) + sum(map(len, self._positions.values()))
+        whole[list(self._ranges)] = False
+        return int(self.columns.rows[whole].sum()) + sum(map(_rows, self._ranges.values()))
 
     def plan(self, index: int) -> FilePlan:
         columns = self.columns
@@ -218,10 +218,10 @@ class _Decisions:
         decision, reason, column, group = self._why[self._codes[index]]
         if decision == PRUNED:
             return FilePlan(bucket, file, decision, reason, column, group)
-        positions = self._positions.get(index)
-        if positions is None:
+        ranges = self._ranges.get(index)
+        if ranges is None:
             return FilePlan(bucket, file, decision, reason, column, group, None, file.row_count, self._sections.get(index))
-        return FilePlan(bucket, file, decision, reason, column, group, _ranges(positions), len(positions))
+        return FilePlan(bucket, file, decision, reason, column, group, tuple(map(tuple, ranges.tolist())), _rows(ranges))
 
     @cached_property
     def _why(self) -> tuple[_Why, ...]:
@@ -447,39 +447,43 @@ class _Planner:
             decisions.decide(files, _Why(RAW, "; ".join(answers.why_unknown) or "no index answers the condition"))
             return
         decisions.decide(files, _Why(PRUNED, NO_POSITION, column, group))
-        for at, positions, ranges in _of_files(answers.ordinals, answers.first, rows):
-            if ranges > MOST_RANGES:
-                decisions.decide(files[at : at + 1], _Why(RAW, f"the index selects {ranges} ranges, more than {MOST_RANGES}", column, group))
-            elif (last := int(positions.max())) > LAST_POSITION:
+        for at, count, ranges in _of_files(answers.ordinals, answers.first, rows):
+            if count > MOST_RANGES:
+                decisions.decide(files[at : at + 1], _Why(RAW, f"the index selects {count} ranges, more than {MOST_RANGES}", column, group))
+            elif (last := int(ranges[-1, 1])) > LAST_POSITION:
                 reason = f"the index selects position {last}, and {LAST_POSITION} is the last that a split can hold"
                 decisions.decide(files[at : at + 1], _Why(RAW, reason, column, group))
             else:
-                reason = f"index: {len(positions)} of {rows[at]} rows"
-                decisions.narrow(int(files[at]), _Why(INDEXED, reason, column, group), positions)
+                reason = f"index: {_rows(ranges)} of {rows[at]} rows"
+                decisions.narrow(int(files[at]), _Why(INDEXED, reason, column, group), ranges)
 
 
-def _of_files(ordinals: BitMap64, first: Numbers, rows: Numbers) -> Iterator[tuple[int, BitMap64 | Numbers, int]]:
-    """Of the files that have any of the ordinals: the number of each, the positions in it, and how many ranges they are."""
+def _of_files(ordinals: BitMap64, first: Numbers, rows: Numbers) -> Iterator[tuple[int, int, Numbers]]:
+    """Of the files that have any of the ordinals: the number of each, how many ranges of positions they are, and these if they are not too
+    many: maximal runs, the first and the last of each."""
     if len(ordinals) > MANY_ORDINALS:
         for at in range(len(first)):
             positions = window(ordinals, int(first[at]), int(rows[at]))
             if positions:
-                yield at, positions, len(positions) - len(positions & positions.shift(1))
+                count = len(positions) - len(positions & positions.shift(1))
+                few = np.asarray(positions.to_array()).astype(np.int64) if count <= MOST_RANGES else np.zeros(0, np.int64)
+                starts = np.flatnonzero(np.diff(few, prepend=-2) != 1)
+                yield at, count, _runs(few, starts)
         return
     every, of_file = by_file(ordinals, first, rows)
-    if not len(every):
-        return
-    new_file = np.r_[True, np.diff(of_file) != 0]
-    starts = np.flatnonzero(new_file)
-    ranges = np.add.reduceat(new_file | np.r_[True, np.diff(every) != 1], starts, dtype=np.int64)
-    ends = np.r_[starts[1:], len(every)]
-    for at, start, end, count in zip(of_file[starts].tolist(), starts.tolist(), ends.tolist(), ranges.tolist(), strict=True):
-        yield at, every[start:end], count
+    if len(every):
+        starts = np.flatnonzero((np.diff(every, prepend=-2) != 1) | (np.diff(of_file, prepend=-1) != 0))
+        runs = _runs(every, starts)
+        of_run = of_file[starts]
+        cuts = np.flatnonzero(np.diff(of_run, prepend=-1)).tolist()
+        for start, end in zip(cuts, [*cuts[1:], len(runs)], strict=True):
+            yield int(of_run[start]), end - start, runs[start:end].copy()  # the plan lives longer than the runs of other files
 
 
-def _ranges(positions: BitMap64 | Numbers) -> tuple[tuple[int, int], ...]:
-    """Maximal runs of consecutive positions."""
-    values = np.asarray(positions.to_array()).astype(np.int64) if isinstance(positions, BitMap64) else positions
-    ends = np.flatnonzero(np.diff(values) != 1)
-    firsts, lasts = values[np.r_[0, ends + 1]], values[np.r_[ends, len(values) - 1]]
-    return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
+def _runs(positions: Numbers, starts: Numbers) -> Numbers:
+    """The first and the last position of each run; `starts` is where they begin."""
+    return np.stack([positions[starts], positions[np.append(starts[1:], len(positions))[: len(starts)] - 1]], axis=1)
+
+
+def _rows(ranges: Numbers) -> int:
+    return int((ranges[:, 1] - ranges[:, 0] + 1).sum())

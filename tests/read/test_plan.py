@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyroaring import BitMap64
 from structlog.testing import capture_logs
 
@@ -25,6 +28,7 @@ from maintainer.table.store import open_store
 from tests.support.builders import row as key_of
 from tests.support.builders import schema, type_
 from tests.support.built_tables import BuiltTable
+from tests.support.campaign import share
 
 COLUMNS = {"p": "STRING", "id": "INT", "a": "INT", "s": "STRING", "x": "INT"}
 OPTIONS = {
@@ -235,3 +239,30 @@ def test_groups_of_buckets_that_did_not_change_are_not_judged_anew(table: BuiltT
     table.publish()
     assert [file.decision for file in Scan(store, "a = 3 AND x = 1").plan().to_read] == [INDEXED] * 4
     assert len(judged) == 5
+
+
+ROUNDS = share("ordinals of groups cut into ranges of files", short=60, long=5_000)
+
+
+@settings(max_examples=ROUNDS, deadline=None)
+@given(st.data(), st.lists(st.integers(0, 5), min_size=1, max_size=6))
+def test_ordinals_are_cut_into_the_ranges_of_each_file(data: st.DataObject, sizes: list[int]) -> None:
+    rows = np.array(sizes)
+    first = np.cumsum(rows) - rows
+    asked = np.array(data.draw(st.permutations(range(len(sizes))))[: data.draw(st.integers(1, len(sizes)))])
+    hits = data.draw(st.sets(st.integers(0, max(sum(sizes) - 1, 0)))) if sum(sizes) else set()
+    expected = {}
+    for at, file in enumerate(asked.tolist()):
+        runs: list[list[int]] = []
+        for position in sorted(hit - int(first[file]) for hit in hits if first[file] <= hit < first[file] + rows[file]):
+            if runs and runs[-1][1] == position - 1:
+                runs[-1][1] = position
+            else:
+                runs.append([position, position])
+        if runs:
+            expected[at] = runs
+    for many in (0, plan_module.MANY_ORDINALS):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plan_module, "MANY_ORDINALS", many)
+            found = {at: (count, ranges.tolist()) for at, count, ranges in plan_module._of_files(BitMap64(hits), first[asked], rows[asked])}
+        assert found == {at: (len(runs), runs) for at, runs in expected.items()}
