@@ -147,7 +147,7 @@ class Scan:
         """What the scan asks, of a split that was planned by whom ever; which snapshot it is of is up to the split."""
         if self.order_by is not None or self.limit is not None or (self.snapshot_id, self.tag, self.as_of) != (None, None, None):
             raise UsageError("a split is of some snapshot already, and is read without order_by and limit")
-        _, schema = self._resolve()
+        schema = travel.chosen_schema(self.store)
         with naming(self.store.name):
             check_readable(schema)
         reader = SplitReader(self.store, schema, self._checked(schema, SCORE.name)[0], self._bound(schema), self.memory, self.spill)

@@ -54,6 +54,13 @@ def chosen(store: TableStore) -> tuple[Snapshot | None, TableSchema]:
     raise UsageError(f"{store.name}: option scan.mode = {mode} needs one of {', '.join(_KEYS)}")
 
 
+def chosen_schema(store: TableStore) -> TableSchema:
+    """The schema of `chosen`, without looking for a snapshot that does not matter."""
+    schema = store.latest_schema()
+    options = store.options(schema)
+    return chosen(store)[1] if any(options.text(key) for key in ("scan.mode", *_KEYS)) else schema
+
+
 def _latest_ahead(store: TableStore) -> Callable[[], Snapshot | None]:
     """The latest snapshot, found while the schema is looked for, unless the last known one chooses another."""
     known = store.last_known_schema()

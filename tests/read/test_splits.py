@@ -19,6 +19,7 @@ import pytest
 from pyroaring import BitMap64
 
 import maintainer
+from maintainer import changes
 from maintainer.api.table import Table
 from maintainer.data.deletions import write_deletions
 from maintainer.data.spill import Spill
@@ -169,6 +170,22 @@ def test_a_pickled_split_asks_for_nothing_but_its_files_and_vectors(table: Table
     asked.clear()
     assert len(rows(pickle.loads(data))) == 3
     assert set(asked) == {"index", "bucket-0"} and asked["index"] == 1
+
+
+def test_bytes_are_read_after_a_look_at_the_schema(table: Table, asked: Counter[str]) -> None:
+    data = table.scan("a = 1").splits()[0].to_bytes()
+    opened = Table(TableStore(table.store.storage))
+    asked.clear()
+    opened.read_split(data)
+    assert asked == {"schema": 2}  # which there are, and the latest
+
+
+def test_bytes_are_read_with_the_schema_that_the_options_choose(table: Table) -> None:
+    split = table.scan("a = 1").splits()[0]
+    table.alter(changes.rename_column("s", "t"))
+    assert "t" in table.read_split(split.to_bytes()).schema.names
+    old = maintainer.open_table(table.store.uri, options={"scan.snapshot-id": "1"})
+    assert rows(old.read_split(split.to_bytes(), where="a = 1")) == rows(split)
 
 
 def test_tables_scans_and_spills_are_opened_again_elsewhere(table: Table, tmp_path: Path) -> None:
