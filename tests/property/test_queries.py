@@ -28,8 +28,8 @@ from tests.support.campaign import share
 from tests.support.predicates import holds, order_key
 from tests.support.questions import Questions, as_arrow, as_expression, as_people_mean_it, as_sql, is_scalar
 
-SEEDS = share("random tables that are asked", short=14, long=1500)
-QUESTIONS = share("random questions to each table", short=12, long=40)
+SEEDS = share("random tables that are asked", short=10, long=1500)
+QUESTIONS = share("random questions to each table", short=10, long=40)
 WAYS: tuple[dict[str, str], ...] = (
     {},
     {},
@@ -88,7 +88,7 @@ def files_of_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask(random: Random, made: AskedTable, tables: list[maintainer.Table], count: int) -> None:
     """Questions of the latest snapshot and of older ones, to tables that stay open."""
     for number in range(count):
-        snapshot = random.choice(list(made.history)) if number % 3 == 2 else None
+        snapshot = random.choice(list(made.history)) if number % 4 == 3 else None
         seen = made.seen() if snapshot is None else made.history[snapshot]
         indexed = [seen.schema.field(name) for name in made.indexed if seen.schema.has_field(name)]
         questions = Questions(random, random.choice([indexed or seen.schema.fields, seen.schema.fields]), seen.rows)
@@ -105,12 +105,16 @@ def ask(random: Random, made: AskedTable, tables: list[maintainer.Table], count:
         for use_index in (True, False):
             found = rows_of(table.scan(question, columns, snapshot_id=snapshot, use_index=use_index))
             assert found == wanted, (question, snapshot, use_index)
-        assert rows_of_splits(table.scan(question, columns, snapshot_id=snapshot)) == wanted, (question, snapshot)
-        assert_in_order(random, table, question, selected, seen, snapshot)
-        arrow_question = as_arrow(predicate, seen.schema)
-        if arrow_question is not None:
-            assert_as_pyarrow_says(table, arrow_question, columns, seen, snapshot)
-            COUNTED["pyarrow questions"] += 1
+        match number % 3:
+            case 0:
+                assert rows_of_splits(table.scan(question, columns, snapshot_id=snapshot)) == wanted, (question, snapshot)
+            case 1:
+                assert_in_order(random, table, question, selected, seen, snapshot)
+            case _:
+                arrow_question = as_arrow(predicate, seen.schema)
+                if arrow_question is not None:
+                    assert_as_pyarrow_says(table, arrow_question, columns, seen, snapshot)
+                    COUNTED["pyarrow questions"] += 1
         COUNTED[f"questions, {made.state}"] += 1
         COUNTED.update(f"{file.decision}, {file.reason.split(' ')[0]}" for file in table.scan(question, snapshot_id=snapshot).explain().files)
 
