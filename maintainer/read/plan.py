@@ -186,7 +186,7 @@ class _Decisions:
         self._numbers: dict[_Why, int] = {}
         self._codes = np.zeros(len(columns), np.int32)
         self._sections: dict[int, int] = {}
-        self._ranges: dict[int, Numbers] = {}
+        self._ranges: dict[int, tuple[int, Numbers]] = {}
 
     def decide(self, files: Numbers | Flags, why: _Why) -> None:
         self._codes[files] = self._numbers.setdefault(why, len(self._numbers))
@@ -195,9 +195,9 @@ class _Decisions:
         """The sections of these files."""
         self._sections |= zip(files.tolist(), sections.tolist(), strict=True)
 
-    def narrow(self, file: int, why: _Why, ranges: Numbers) -> None:
+    def narrow(self, file: int, why: _Why, rows: int, ranges: Numbers) -> None:
         self._codes[file] = self._numbers.setdefault(why, len(self._numbers))
-        self._ranges[file] = ranges
+        self._ranges[file] = rows, ranges
 
     def read(self, files: Numbers) -> Flags:
         """Which of these are not pruned."""
@@ -210,7 +210,7 @@ class _Decisions:
         every = np.arange(len(self.columns))
         whole = self.read(every)
         whole[list(self._ranges)] = False
-        return int(self.columns.rows[whole].sum()) + sum(map(_rows, self._ranges.values()))
+        return int(self.columns.rows[whole].sum()) + sum(rows for rows, _ in self._ranges.values())
 
     def plan(self, index: int) -> FilePlan:
         columns = self.columns
@@ -218,10 +218,11 @@ class _Decisions:
         decision, reason, column, group = self._why[self._codes[index]]
         if decision == PRUNED:
             return FilePlan(bucket, file, decision, reason, column, group)
-        ranges = self._ranges.get(index)
-        if ranges is None:
+        found = self._ranges.get(index)
+        if found is None:
             return FilePlan(bucket, file, decision, reason, column, group, None, file.row_count, self._sections.get(index))
-        return FilePlan(bucket, file, decision, reason, column, group, tuple(map(tuple, ranges.tolist())), _rows(ranges))
+        rows, ranges = found
+        return FilePlan(bucket, file, decision, reason, column, group, tuple(map(tuple, ranges.tolist())), rows)
 
     @cached_property
     def _why(self) -> tuple[_Why, ...]:
@@ -447,20 +448,20 @@ class _Planner:
             decisions.decide(files, _Why(RAW, "; ".join(answers.why_unknown) or "no index answers the condition"))
             return
         decisions.decide(files, _Why(PRUNED, NO_POSITION, column, group))
-        for at, count, ranges in _of_files(answers.ordinals, answers.first, rows):
+        for at, selected, count, ranges in _of_files(answers.ordinals, answers.first, rows):
             if count > MOST_RANGES:
                 decisions.decide(files[at : at + 1], _Why(RAW, f"the index selects {count} ranges, more than {MOST_RANGES}", column, group))
             elif (last := int(ranges[-1, 1])) > LAST_POSITION:
                 reason = f"the index selects position {last}, and {LAST_POSITION} is the last that a split can hold"
                 decisions.decide(files[at : at + 1], _Why(RAW, reason, column, group))
             else:
-                reason = f"index: {_rows(ranges)} of {rows[at]} rows"
-                decisions.narrow(int(files[at]), _Why(INDEXED, reason, column, group), ranges)
+                reason = f"index: {selected} of {rows[at]} rows"
+                decisions.narrow(int(files[at]), _Why(INDEXED, reason, column, group), selected, ranges)
 
 
-def _of_files(ordinals: BitMap64, first: Numbers, rows: Numbers) -> Iterator[tuple[int, int, Numbers]]:
-    """Of the files that have any of the ordinals: the number of each, how many ranges of positions they are, and these if they are not too
-    many: maximal runs, the first and the last of each."""
+def _of_files(ordinals: BitMap64, first: Numbers, rows: Numbers) -> Iterator[tuple[int, int, int, Numbers]]:
+    """Of the files that have any of the ordinals: the number of each, how many they are, in how many ranges of positions, and these if they
+    are not too many: maximal runs, the first and the last of each."""
     if len(ordinals) > MANY_ORDINALS:
         for at in range(len(first)):
             positions = window(ordinals, int(first[at]), int(rows[at]))
@@ -468,22 +469,20 @@ def _of_files(ordinals: BitMap64, first: Numbers, rows: Numbers) -> Iterator[tup
                 count = len(positions) - len(positions & positions.shift(1))
                 few = np.asarray(positions.to_array()).astype(np.int64) if count <= MOST_RANGES else np.zeros(0, np.int64)
                 starts = np.flatnonzero(np.diff(few, prepend=-2) != 1)
-                yield at, count, _runs(few, starts)
+                yield at, len(positions), count, _runs(few, starts)
         return
     every, of_file = by_file(ordinals, first, rows)
     if len(every):
         starts = np.flatnonzero((np.diff(every, prepend=-2) != 1) | (np.diff(of_file, prepend=-1) != 0))
         runs = _runs(every, starts)
         of_run = of_file[starts]
-        cuts = np.flatnonzero(np.diff(of_run, prepend=-1)).tolist()
-        for start, end in zip(cuts, [*cuts[1:], len(runs)], strict=True):
-            yield int(of_run[start]), end - start, runs[start:end].copy()  # the plan lives longer than the runs of other files
+        cuts = np.flatnonzero(np.diff(of_run, prepend=-1))
+        selected = np.add.reduceat(runs[:, 1] - runs[:, 0] + 1, cuts)
+        ends = np.append(cuts[1:], len(runs))
+        for at, rows_of, start, end in zip(*(each.tolist() for each in (of_run[cuts], selected, cuts, ends)), strict=True):
+            yield at, rows_of, end - start, runs[start:end].copy()  # the plan lives longer than the runs of other files
 
 
 def _runs(positions: Numbers, starts: Numbers) -> Numbers:
     """The first and the last position of each run; `starts` is where they begin."""
     return np.stack([positions[starts], positions[np.append(starts[1:], len(positions))[: len(starts)] - 1]], axis=1)
-
-
-def _rows(ranges: Numbers) -> int:
-    return int((ranges[:, 1] - ranges[:, 0] + 1).sum())

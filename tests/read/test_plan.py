@@ -264,5 +264,5 @@ def test_ordinals_are_cut_into_the_ranges_of_each_file(data: st.DataObject, size
     for many in (0, plan_module.MANY_ORDINALS):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plan_module, "MANY_ORDINALS", many)
-            found = {at: (count, ranges.tolist()) for at, count, ranges in plan_module._of_files(BitMap64(hits), first[asked], rows[asked])}
-        assert found == {at: (len(runs), runs) for at, runs in expected.items()}
+            found = {at: (*counts, ranges.tolist()) for at, *counts, ranges in plan_module._of_files(BitMap64(hits), first[asked], rows[asked])}
+        assert found == {at: (sum(last - one + 1 for one, last in runs), len(runs), runs) for at, runs in expected.items()}
