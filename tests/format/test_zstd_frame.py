@@ -44,6 +44,18 @@ def test_damaged_frames_are_errors_or_other_bytes() -> None:
     assert refused
 
 
+@pytest.mark.parametrize("sized", [True, False], ids=["with its size", "without"])
+@pytest.mark.parametrize("text", [TEXT, bytes(1 << 20), b"short", random.Random(2).randbytes(300_000)])
+@pytest.mark.parametrize("checksum", [True, False])
+def test_a_frame_that_is_cut_off_is_damaged(text: bytes, sized: bool, checksum: bool) -> None:
+    stream = zstandard.ZstdCompressor(write_content_size=sized, write_checksum=checksum).compressobj(size=len(text) if sized else -1)
+    frame = stream.compress(text) + stream.flush()
+    assert zstd_frame.content(frame, len(text)) == text
+    for end in {*range(max(0, len(frame) - 9), len(frame)), *range(0, len(frame), len(frame) // 9 + 1)}:
+        with pytest.raises(zstandard.ZstdError):
+            zstd_frame.content(frame[:end], len(text))
+
+
 def test_threads_do_not_disturb_one_another() -> None:
     wrong: list[int] = []
 
