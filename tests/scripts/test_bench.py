@@ -97,6 +97,8 @@ def test_queries_are_measured_and_their_answers_are_counted(
         monkeypatch.setattr(tables, name, value)
     for name, value in {"ROWS": 20_000, "FAR_ROWS": 2000, "ROUNDS": 1, "ASKED": 3, "PYPAIMON": "/absent"}.items():
         monkeypatch.setattr(queries, name, value)
+    children = len(queries.CHILD)  # what they do is done here: starting them takes longer
+    monkeypatch.setattr(queries, "run", lambda command: (str(bench.CHILDREN[command[children]](*command[children + 1 :])), 0.0))
     monkeypatch.setenv("MAINTAINER_BENCH_TABLES", str(tmp_path))
     tables.warehouse.cache_clear()
     monkeypatch.setattr(sys, "argv", ["measure.py", "query", "memory.query"])
