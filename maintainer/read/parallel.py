@@ -13,6 +13,7 @@ Invariants:
 * The reader never waits for a worker that waits: it takes what is at its place, and begins that task itself if nobody did. So a single task
   needs no thread at all, and the first batch is made at once.
 * An error of a task is raised in its place, after all batches before it; what is behind an end that is never reached is nobody's error.
+* Tasks are taken when somebody can begin them, and no more than one for each thread that must wait for its turn: many of these are no delay.
 * Closing the iterator ends all tasks at their next batch, closes them and waits for their threads.
 """
 
@@ -113,6 +114,7 @@ class _Line:
         self._changed = threading.Condition()
         self._top: deque[_Place] = deque()
         self._taken = 0
+        self._alone = 0
         self._waiting: list[_Place] = []
         self._reading: _Place | None = None
         self._held = 0
@@ -126,6 +128,9 @@ class _Line:
                 if not self._top and not self._take():
                     return
                 place = self._top.popleft()
+                if isinstance(place.task, Alone):
+                    self._alone -= 1
+                    self._changed.notify_all()
             yield from self._at(place)
             self._hesitates = False
 
@@ -134,7 +139,8 @@ class _Line:
             self._closed = True
             self._changed.notify_all()
         for worker in self._workers:
-            worker.join()
+            if worker is not threading.current_thread():  # the garbage collector closes an iterator in any thread
+                worker.join()
         _open.discard(self)
 
     # the reader
@@ -170,12 +176,12 @@ class _Line:
         """A task that nobody has begun, in the reader's thread. What it gives of further tasks is offered to the workers first."""
         self._start()
         children: deque[_Place] = deque()
-        error: BaseException | None = None
+        error: Exception | None = None
         with closing(_closable(place.task())) as parts:
             while True:
                 try:
                     part = next(parts, None)
-                except BaseException as found:
+                except Exception as found:
                     part, error = None, found
                 if part is not None and not isinstance(part, pa.RecordBatch):
                     with self._changed:
@@ -263,7 +269,9 @@ class _Line:
         return child
 
     def _take(self) -> bool:
-        """Another one of the tasks, if there is one."""
+        """Another one of the tasks, if there is one, and if not too many wait for their turn."""
+        if self._alone >= self._threads:
+            return False
         try:
             task = next(self._tasks, None)
         except BaseException as error:  # in its place, and not in a worker
@@ -273,6 +281,7 @@ class _Line:
             return False
         place = _Place((self._taken,), task)
         self._taken += 1
+        self._alone += isinstance(task, Alone)
         self._top.append(place)
         self._offer(place)
         return True

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -218,6 +220,69 @@ def test_a_task_that_must_be_alone_is_begun_when_all_before_it_are_done() -> Non
     tasks: list[Task] = [partial(beside, 0), Alone(partial(alone, 1)), Alone(partial(alone, 2)), Alone(partial(alone, 3))]
     assert numbers(in_order(tasks, threads=4)) == [0, 1, 2, 3]
     assert most == [1]
+
+
+def test_tasks_that_must_be_alone_are_not_taken_long_before_their_turn() -> None:
+    taken = [0]
+
+    def tasks() -> Iterator[Task]:
+        for number in range(1000):
+            taken[0] += 1
+            yield Alone(giving(batch(number), delay=0.001))
+
+    rows = in_order(tasks(), threads=4)
+    for turn in range(10):
+        assert numbers(itertools.islice(rows, 1)) == [turn]
+        assert taken[0] <= turn + 1 + 4
+
+
+def test_tasks_behind_those_that_must_be_alone_are_begun_once_these_had_their_turn() -> None:
+    others = [threading.Event() for _ in range(3)]
+
+    def beside(number: int) -> Iterator[Part]:
+        others[number].set()
+        yield batch(number)
+
+    def alone() -> Iterator[Part]:
+        assert all(event.wait(10) for event in others)
+        yield batch(9)
+
+    tasks: list[Task] = [Alone(giving(batch(8))), Alone(giving(batch(8))), Alone(alone), *(partial(beside, number) for number in range(3))]
+    assert numbers(in_order(tasks, threads=2)) == [8, 8, 9, 0, 1, 2]
+
+
+def test_an_iterator_may_be_closed_by_one_of_its_own_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The garbage collector runs in any thread."""
+    wrong: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", wrong.append)
+    held: list[Any] = []
+    let_go = threading.Event()
+
+    def task() -> Iterator[Part]:
+        yield batch(0)
+        let_go.wait(10)
+        held.clear()
+        yield batch(1)
+
+    rows = in_order([giving(batch(7), batch(7)), task, task], threads=2)
+    next(rows)
+    held.append(rows)
+    del rows
+    let_go.set()
+    deadline = time.monotonic() + 10
+    while readers() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not readers()
+    assert not wrong
+
+
+def test_an_interruption_of_the_reader_is_not_kept_back() -> None:
+    def interrupted() -> Iterator[Part]:
+        yield giving(batch(1))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(in_order([interrupted], threads=2))
 
 
 def test_a_process_ends_though_an_iterator_is_open() -> None:
