@@ -330,7 +330,7 @@ class _Planner:
     def _of_partitions(self) -> Flags:
         """For each bucket whether the part of the predicate that speaks of partition columns holds for it."""
         columns, keys = self._columns, self._schema.partition_keys
-        part = None if self._predicate is None else project(self._predicate, keys)
+        part = None if self._predicate is None or not keys else project(self._predicate, keys)
         if part is None:
             return np.ones(len(columns.buckets), bool)
         values = columns.partition_values(self._schema, self._store.layout.partition_values)

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from structlog.testing import capture_logs
 
@@ -17,6 +18,7 @@ from maintainer.data.reader import DataFile
 from maintainer.errors import CorruptFile, MissingFile, UsageError
 from maintainer.format import snapshot_json
 from maintainer.model.files import BucketKey, FileSource
+from maintainer.model.predicate import Or
 from maintainer.read.expression import col
 from maintainer.read.plan import INDEXED, PRUNED, RAW
 from maintainer.read.scan import Scan
@@ -429,6 +431,14 @@ def test_an_index_says_nothing_about_a_column_whose_type_was_changed(table: Buil
     assert sum(file.decision == RAW for file in files) == 4
     assert ids(Scan(table.store, "a = '1'")) == [i for i in VISIBLE if i % 5 == 1]
     assert ids(Scan(table.store, "s = 'red'", ["id"])) == [i for i in VISIBLE if i % 4 == 0]
+
+
+@pytest.mark.parametrize("nothing", ["FALSE", "NULL", "id > 3 AND FALSE", "id > 3 OR FALSE AND a = 1", pc.scalar(False), Or(())])
+def test_a_condition_without_columns_needs_no_partition(table: BuiltTable, nothing: Any) -> None:
+    found = [i for i in VISIBLE if i > 3] if isinstance(nothing, str) and " OR " in nothing else []
+    for use_index in (True, False):
+        assert ids(Scan(table.store, nothing, use_index=use_index)) == found
+    assert ids(Scan(table.store, "id IS NULL OR TRUE")) == VISIBLE
 
 
 def test_a_table_without_snapshot(tmp_path: Path) -> None:
