@@ -20,7 +20,7 @@ from maintainer.model.like import check_pattern, with_backslash
 from maintainer.model.predicate import And, Leaf, Op, Or, Predicate
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, DataType, TypeRoot
-from maintainer.read.literals import Place, place
+from maintainer.read.literals import Place, is_null, place
 
 DEEPEST = 100
 """How often AND and OR may alternate from the root to a leaf; predicates are walked recursively."""
@@ -214,7 +214,7 @@ def _leaf(test: Test, negate: bool, schema: TableSchema, time_zone: str) -> Pred
         return _array_leaf(test, negate, data_type, time_zone)
     if negate:
         op = _OPPOSITE[op]
-    places = [None if literal is None else place(literal, data_type, name, time_zone) for literal in test.literals]
+    places = [None if is_null(literal) else place(literal, data_type, name, time_zone) for literal in test.literals]
     if op in (Op.IN, Op.NOT_IN):
         values = tuple(None if found is None else found.value for found in places if found is None or found.side == 0)
         return Leaf(op, name, values)
@@ -251,7 +251,7 @@ def _text_literal(op: Op, literal: Any, data_type: DataType, name: str) -> Any:
     binary = data_type.root in BINARIES and op != Op.LIKE
     if not binary and data_type.root not in CHARACTERS:
         raise UsageError(f"column {name!r} is of type {data_type.sql()}; {op} needs {'text' if op == Op.LIKE else 'text or bytes'}")
-    if literal is None:
+    if is_null(literal):
         return None
     if not binary and op != Op.LIKE and isinstance(literal, bytes | bytearray | memoryview):
         try:
@@ -268,7 +268,7 @@ def _array_leaf(test: Test, negate: bool, data_type: DataType, time_zone: str) -
     name, op = test.column, test.op
     if data_type.root != TypeRoot.ARRAY or data_type.element is None:
         raise UsageError(f"column {name!r} is of type {data_type.sql()}; {op} needs an ARRAY")
-    places = [None if literal is None else place(literal, data_type.element, f"{name} (element)", time_zone) for literal in test.literals]
+    places = [None if is_null(literal) else place(literal, data_type.element, f"{name} (element)", time_zone) for literal in test.literals]
     values = tuple(None if found is None else found.value for found in places if found is None or found.side == 0)
     if len(values) < len(places) and op != Op.ARRAYS_OVERLAP:
         # an element that the type cannot hold is in no array

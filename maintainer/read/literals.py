@@ -14,6 +14,7 @@ is that value or lies above it; `maintainer.read.expression` turns the compariso
 | DATE                   | date, datetime, text                                                          |
 | TIME                   | time, timedelta of the day, text                                              |
 | TIMESTAMP, …_LTZ       | datetime, date, numpy.datetime64, pandas.Timestamp, text                      |
+| any                    | None, NaT and NA of numpy and pandas, a null of Arrow: NULL                   |
 
 Text is what stands between the quotes of a SQL literal. A time without a zone is a wall clock: for …_LTZ columns that of the session time
 zone (`read.time-zone`, default UTC). An instant is compared with a TIMESTAMP column by its wall clock in that zone, as Spark SQL does.
@@ -37,6 +38,10 @@ from maintainer.model.types import BINARIES, CHARACTERS, FLOATS, INTEGERS, TIMES
 _BITS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
 _EPOCH = dt.datetime(1970, 1, 1)
 _DAY_NANOS = 86_400_000_000_000
+_UNITS = {
+    "W": 7 * _DAY_NANOS, "D": _DAY_NANOS, "h": _DAY_NANOS // 24, "m": _DAY_NANOS // 1440, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1
+}  # fmt: skip
+_FINER = {"ps": 10**3, "fs": 10**6, "as": 10**9}
 _LARGEST_FLOAT = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 _EXACT = Context(prec=2_000)
 _DATE = re.compile(r"([+-]?\d{1,7})-(\d{1,2})-(\d{1,2})", re.ASCII)
@@ -106,6 +111,15 @@ def place(literal: Any, data_type: DataType, column: str, time_zone: str = "UTC"
     return found
 
 
+def is_null(literal: Any) -> bool:
+    """Whether a literal is NULL: None, a null of Arrow, NaT of numpy or pandas, NA of pandas."""
+    if literal is None or type(literal).__module__ == "builtins":
+        return literal is None
+    if hasattr(literal, "as_py"):
+        return not literal.is_valid
+    return type(literal).__name__ in ("NaTType", "NAType", "datetime64", "timedelta64") and str(literal) in ("NaT", "<NA>")
+
+
 def parse_date(text: str) -> Days:
     match = _DATE.fullmatch(text.strip())
     if match is None:
@@ -151,19 +165,30 @@ def _plain(literal: Any) -> Any:
     if hasattr(literal, "as_py"):
         kind = str(literal.type)
         if kind.startswith("timestamp"):
-            if not literal.is_valid:
-                return None
-            unit = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}[literal.type.unit]
-            return Instant(literal.value * unit, zoned=literal.type.tz is not None)
+            return Instant(literal.value * _UNITS[literal.type.unit], zoned=literal.type.tz is not None)
         try:
             return literal.as_py()
         except (OverflowError, ValueError):
             raise UsageError(f"a value of type {kind} is too large for Python") from None
     if type(literal).__module__.split(".")[0] == "numpy":
         if type(literal).__name__ == "datetime64":
-            return Instant(int(literal.astype("datetime64[ns]").astype("int64")), zoned=False)
+            return _numpy_time(literal)
         return literal.item() if hasattr(literal, "item") else literal
     return literal
+
+
+def _numpy_time(literal: Any) -> Any:
+    """A `numpy.datetime64`, whose unit may reach further than nanoseconds do; the literal itself if it is finer than they are."""
+    import numpy as np
+
+    unit, step = np.datetime_data(literal.dtype)
+    count = int(literal.astype("int64")) * step
+    if unit in ("Y", "M"):
+        months = count * 12 if unit == "Y" else count
+        return Instant(_days(1970 + months // 12, months % 12 + 1, 1, str(literal)) * _DAY_NANOS, zoned=False)
+    if unit in _FINER:
+        return literal if count % _FINER[unit] else Instant(count // _FINER[unit], zoned=False)
+    return Instant(count * _UNITS[unit], zoned=False)
 
 
 def _on_grid(value: Any, scale: int, lowest: int, highest: int, held_as: Any) -> Place | None:
@@ -199,8 +224,8 @@ def _on_grid(value: Any, scale: int, lowest: int, highest: int, held_as: Any) ->
 def _floating(value: Any, single: bool) -> Place | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    finite = isinstance(value, int) or math.isfinite(value)
     try:
+        finite = isinstance(value, int) or math.isfinite(value)
         number = float(value)
     except (OverflowError, ValueError):  # an integer beyond every double; a signalling NaN
         if not isinstance(value, int):

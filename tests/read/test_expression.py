@@ -149,6 +149,12 @@ def test_a_long_chain_is_bound_and_a_deep_one_is_refused() -> None:
         ("ts", "1969-12-31T23:59:59.999999", -1000),
         ("ns", pd.Timestamp(1), 1),
         ("ns", np.datetime64(7, "ns"), 7),
+        ("ns", np.datetime64(7_000_000, "fs"), 7),
+        ("dt", np.datetime64("2024-03-01"), 19_783),
+        ("ts", np.datetime64("3000-01-01"), 32_503_680_000 * 10**9),
+        ("ts", np.datetime64("0001-01-01", "s"), -62_135_596_800 * 10**9),
+        ("ts", np.datetime64("9999-12", "M"), 253_399_622_400 * 10**9),
+        ("ts", np.datetime64("-0001", "Y"), -62_198_755_200 * 10**9),
         ("ns", pa.scalar(9, pa.timestamp("ns")), 9),
         ("ltz", dt.datetime(1970, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))), 0),
         ("ltz", "1970-01-01 00:00:00+01:00", -HOUR),
@@ -160,6 +166,14 @@ def test_literals_become_internal_values_of_the_column_s_type(column: str, liter
     leaf = bound(col(column) == literal)
     assert leaf == Leaf(Op.EQ, column, (value,))
     assert type(leaf.literal) is type(value)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("null", [pd.NaT, pd.NA, np.datetime64("NaT"), np.datetime64("NaT", "us"), pa.scalar(None, pa.string())])
+def test_nulls_of_libraries_are_null(null: Any) -> None:
+    assert bound(col("ts") == null) == Leaf(Op.EQ, "ts", (None,))
+    assert bound(col("id").isin([1, null])) == Leaf(Op.IN, "id", (1, None))
+    assert bound(col("s").startswith(null)) == Leaf(Op.STARTS_WITH, "s", (None,))
+    assert bound(col("a").array_contains(null)) == Leaf(Op.ARRAY_CONTAINS, "a", (None,))
 
 
 def test_times_without_a_zone_are_of_the_session_time_zone_for_columns_with_one() -> None:
@@ -227,6 +241,8 @@ def test_comparisons_with_any_number_hold_as_in_arithmetic(op: str, negate: bool
         (lambda: col("id") == "5", "str '5' is not a value for column 'id' of type INT; give a number"),
         (lambda: col("id") == True, "bool True is not a value for column 'id' of type INT"),  # noqa: E712
         (lambda: col("id") == math.nan, "float nan is not a value for column 'id' of type INT"),
+        (lambda: col("d") == Decimal("sNaN"), "Decimal Decimal\\('sNaN'\\) is not a value for column 'd' of type DOUBLE"),
+        (lambda: col("ns") == np.datetime64(1, "ps"), "000000000001'\\) is not a value for column 'ns'"),
         (lambda: col("b") == 1, "int 1 is not a value for column 'b' of type BOOLEAN; give true or false"),
         (lambda: col("s") == 5, "int 5 is not a value for column 's' of type STRING; give text"),
         (lambda: col("s") == "\ud800", "half of a surrogate pair"),
