@@ -125,7 +125,8 @@ class _Translation:
             case "is_null":
                 column = _column(node, arguments[0])
                 null = Test(Op.IS_NULL, column)
-                return Junction(Or, (null, Test(Op.IS_NAN, column))) if _option(node, "nan_is_null").as_py() else null
+                nan_too = _option(node, "nan_is_null").as_py() and self._schema.field(column).type.root in FLOATS
+                return Junction(Or, (null, Test(Op.IS_NAN, column))) if nan_too else null
             case "is_valid":
                 return Test(Op.IS_NOT_NULL, _column(node, arguments[0]))
             case "is_nan":

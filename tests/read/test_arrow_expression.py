@@ -52,6 +52,7 @@ def bound(expression: pc.Expression) -> Predicate:
         (~ID.is_valid(), Leaf(Op.IS_NULL, "id")),
         (pc.is_nan(X), Leaf(Op.IS_NAN, "x")),
         (X.is_null(nan_is_null=True), Or((Leaf(Op.IS_NULL, "x"), Leaf(Op.IS_NAN, "x")))),
+        (S.is_null(nan_is_null=True), Leaf(Op.IS_NULL, "s")),
         (X > 1, And((Leaf(Op.GT, "x", (1.0,)), Leaf(Op.LE, "x", (math.inf,))))),
         (X <= -0.0, Leaf(Op.LE, "x", (0.0,))),
         (math.nan == X, Leaf(Op.IN, "x", ())),
