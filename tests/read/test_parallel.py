@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,14 @@ def giving(*parts: Part, delay: float = 0) -> Task:
             yield part
 
     return task
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true within some seconds."""
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return condition()
 
 
 def readers() -> list[threading.Thread]:
@@ -146,10 +154,10 @@ def test_closing_early_ends_all_tasks_and_their_threads() -> None:
         found = in_order([partial(task)] * 10, threads=4, most_bytes=50_000)
         for _ in range(count):
             next(found)
+        assert count < 4 or until(lambda: opened[0] > 5)  # workers have begun tasks, too
         found.close()  # type: ignore[attr-defined]
         assert closed == opened
         assert not readers()
-    assert opened[0] > 5
 
 
 def test_an_error_behind_the_end_is_nobodys() -> None:
@@ -269,10 +277,7 @@ def test_an_iterator_may_be_closed_by_one_of_its_own_threads(monkeypatch: pytest
     held.append(rows)
     del rows
     let_go.set()
-    deadline = time.monotonic() + 10
-    while readers() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not readers()
+    assert until(lambda: not readers())
     assert not wrong
 
 
