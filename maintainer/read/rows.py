@@ -6,8 +6,9 @@ Where an index selects rows, all columns of their row groups are read, and the s
 them. Where nothing is selected, or what was selected gave no row, the columns of the predicate are read first, and of the others only row
 groups in which a row is left. No other columns are read. Partition columns come from the manifest.
 
-Memory: some batches, of about `BATCH_BYTES`, and the rows that the predicate leaves of one row group; on a remote store, of as many as are
-fetched at once. Row groups of more than `WHOLE_GROUP` bytes are read with all columns at once, so that they stream.
+Memory: some batches, of about `BATCH_BYTES`, and the tested columns of rows that the predicate leaves of one row group, up to `MOST_LEFT`; on a
+remote store, of as many as are fetched at once. Row groups of more than `WHOLE_GROUP` bytes are read with all columns at once, so that they
+stream.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from maintainer.table.store import TableStore
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
 WHOLE_GROUP = 128 << 20
+MOST_LEFT = 64 << 20
 _FEW = 1000
 """Rows that are not worth a batch by themselves."""
 
@@ -180,6 +182,7 @@ class _FileRows:
         """The columns of the predicate, and the others of row groups in which rows are left."""
         found: list[Positions] = []
         left: list[pa.RecordBatch] = []
+        size = 0
         for at, batch in self._tested(data, groups):
             keep = self._keep(batch := self._with_constants(batch))
             if keep is not None:
@@ -187,11 +190,18 @@ class _FileRows:
             if len(at):
                 found.append(at)
                 left.append(batch)
-        if not found:
-            return
+                size += batch.nbytes
+            if size > MOST_LEFT:  # values that the file has once, and the rows many times
+                yield from self._beside(data, groups, np.concatenate(found), left)
+                found, left, size = [], [], 0
+        if found:
+            yield from self._beside(data, groups, np.concatenate(found), left)
+
+    def _beside(self, data: DataFile, groups: Sequence[int], positions: Positions, left: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The other columns of the rows at these positions beside those that were tested."""
         tested, start = pa.Table.from_batches(left).combine_chunks(), 0
         rows = self._batch_rows(data, groups, self.others)
-        for at, batch in data.selected(self.others, np.concatenate(found), rows, groups):
+        for at, batch in data.selected(self.others, positions, rows, groups):
             beside = tested.slice(start, len(at)).to_batches()
             assert len(beside) == 1
             start += len(at)

@@ -346,6 +346,7 @@ def test_random_selections_give_the_rows_that_a_plain_reading_gives(tmp_path: Pa
         share = seeded.choice([0.0005, 0.01, 0.5, 1])
         positions = None if seeded.random() < 0.3 else [i for i in range(3456) if seeded.random() < share]
         deleted = [i for i in range(3456) if seeded.random() < seeded.choice([0, 0.01, 0.6])] if seeded.random() < 0.6 else []
+        monkeypatch.setattr(rows_module, "MOST_LEFT", seeded.choice([1, 5_000, 64 << 20]))
         reader = file.reader(columns, where, seeded.choice([file.store, remote]))
         wanted = np.isin(np.arange(3456), np.arange(3456) if positions is None else positions) & ~np.isin(np.arange(3456), deleted)
         if reader.predicate is not None:
@@ -400,3 +401,22 @@ def test_a_scan_holds_little_of_what_it_reads(tmp_path: Path) -> None:
         most = max(most, pa.total_allocated_bytes() - before)
     assert found == rows
     assert most < 32 << 20 < table.nbytes // 1.5
+
+
+def test_texts_that_the_file_has_once_and_many_rows_have_are_not_held_for_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 100_000
+    file = OneFile(tmp_path / "t", 1)
+    numbers = pa.array(np.arange(rows), pa.int32())
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.arange(rows) % 3, pa.int32()), pa.array([text * 1000 for text in "abc"]))
+    table = pa.table({"id": numbers, "a": numbers, "s": texts, "x": numbers.cast(pa.float64())})
+    pq.write_table(table, file.path, row_group_size=rows, store_schema=False)
+    meta = replace(file.meta, file_size=file.path.stat().st_size, row_count=rows)
+    assert meta.file_size < 2 << 20
+    monkeypatch.setattr(rows_module, "BATCH_ROWS", 2000)
+    monkeypatch.setattr(rows_module, "MOST_LEFT", 8 << 20)
+    reader, most, found, before = file.reader(SCHEMA.names, "s < 'b' OR s >= 'c'"), 0, 0, pa.total_allocated_bytes()
+    for batch in reader.read(file.key, meta, None, NONE):
+        found += batch.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert found == rows - rows // 3
+    assert most < 40 << 20
