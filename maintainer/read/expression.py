@@ -41,10 +41,10 @@ _ARRAY_OPS = frozenset({Op.ARRAY_CONTAINS, Op.ARRAYS_OVERLAP, Op.ARRAY_CONTAINS_
 class Expression:
     """A condition that is not bound to a table yet; join with `&`, `|` and `~`."""
 
-    def __and__(self, other: Expression) -> Expression:
+    def __and__(self, other: Expression | Column) -> Expression:
         return Junction(And, (self, _condition(other)))
 
-    def __or__(self, other: Expression) -> Expression:
+    def __or__(self, other: Expression | Column) -> Expression:
         return Junction(Or, (self, _condition(other)))
 
     def __invert__(self) -> Expression:
@@ -90,6 +90,19 @@ class Column:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    # of BOOLEAN the column alone is a condition
+
+    def __and__(self, other: Expression | Column) -> Expression:
+        return _condition(self) & _condition(other)
+
+    def __or__(self, other: Expression | Column) -> Expression:
+        return _condition(self) | _condition(other)
+
+    def __invert__(self) -> Expression:
+        return ~_condition(self)
+
+    __bool__ = Expression.__bool__
 
     def _compare(self, op: Op, value: Any) -> Test:
         if isinstance(value, Column | Expression):

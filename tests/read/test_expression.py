@@ -234,6 +234,15 @@ def test_comparisons_with_any_number_hold_as_in_arithmetic(op: str, negate: bool
     assert mask(predicate, table_of([{"ti": value}, {}], SCHEMA), SCHEMA).tolist() == [expected, False]
 
 
+def test_a_column_alone_is_a_condition_and_is_joined_as_any_other() -> None:
+    alone, other = Leaf(Op.EQ, "b", (True,)), Leaf(Op.GT, "id", (1,))
+    assert bound(col("b")) == alone
+    assert bound(~col("b")) == Leaf(Op.NE, "b", (True,))
+    assert bound(col("b") & (col("id") > 1)) == And((alone, other))
+    assert bound((col("id") > 1) | col("b")) == Or((other, alone))
+    assert bound(col("b") | ~col("b")) == Or((alone, Leaf(Op.NE, "b", (True,))))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -270,6 +279,9 @@ def test_comparisons_with_any_number_hold_as_in_arithmetic(op: str, negate: bool
         (lambda: col("id") == col("l"), "only be compared with a literal"),
         (lambda: (col("id") == 1) and (col("id") == 2), "join conditions with &"),
         (lambda: (col("id") == 1) & 5, "5 is not a condition"),
+        (lambda: col("b") and col("id") == 2, "join conditions with &"),
+        (lambda: not col("b"), "negate with ~"),
+        (lambda: ~col("id"), "bool True is not a value for column 'id' of type INT"),
         (lambda: col(5), "given by its name"),  # type: ignore[arg-type]
     ],
 )
