@@ -21,6 +21,7 @@ from maintainer.model.files import BucketKey
 from maintainer.model.report import Entry, Report
 from maintainer.read.plan import FilePlan, ScanPlan
 from maintainer.table.store import TableStore
+from maintainer.table.support import findings
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,9 @@ def _hidden(plan: ScanPlan, partition: Any, do: str) -> Iterator[Hidden]:
 
 def _remedy(store: TableStore, plan: ScanPlan) -> str:
     once = f"maintainer once {store.uri}" + (f" --branch {store.branch}" if store.branch else "")
+    refused = next((finding for finding in findings(plan.schema) if finding.maintaining), None) if plan.hidden else None
+    if refused is not None:
+        once = f"CALL sys.compact in Flink or Spark, as maintainer does not compact this table: {refused}"
     latest = store.latest_snapshot() if plan.hidden else None
     if latest is None or plan.snapshot is None or latest.id <= plan.snapshot.id:
         return once

@@ -257,6 +257,8 @@ class _Planner:
             self._no_index = "no condition"
         elif not use_index or not options.boolean("global-index.enabled", True):
             self._no_index = "indexes are switched off"
+        elif not state.schema.primary_keys:
+            self._no_index = "tables without a primary key have no index"
         elif not self._hides_level_0:
             self._no_index = "tables that are merged while they are read have no index"
         else:

@@ -133,6 +133,7 @@ def test_postponed_rows_are_hidden(tmp_path: Path) -> None:
     (found,) = Scan(built.store, "id = 1").explain().hidden
     assert (found.bucket, found.rows) == (-2, 1)
     assert "postponed" in found.reason
+    assert found.do.startswith("CALL sys.compact in Flink or Spark") and "bucket = -2" in found.do, "maintainer once is refused"
     assert Scan(built.store, "p = 'y'").explain().hidden == ()
 
 

@@ -728,6 +728,7 @@ def test_append_only_tables_are_read_raw_and_pruned_by_statistics(tmp_path: Path
     table.publish()
     asked = Asked(table.store, [{"id": i, "a": i % 5} for i in range(40)])
     assert asked.check(eq("a", 1)) == [RAW, RAW]
+    assert {file.reason for file in asked.scan(eq("a", 1)).explain().files} == {"tables without a primary key have no index"}
     assert asked.check(And((eq("a", 1), Leaf(Op.LT, "id", (5,))))) == [RAW, PRUNED]
     assert asked.check(eq("a", 7)) == [PRUNED, PRUNED]
 
