@@ -103,9 +103,9 @@ def place(literal: Any, data_type: DataType, column: str, time_zone: str = "UTC"
     elif root in TIMESTAMPS:
         found = _timestamp(value, data_type, time_zone)
     else:
-        raise UsageError(
-            f"column {column!r} is of type {data_type.sql()}, whose values cannot be compared; it can only be tested with IS [NOT] NULL"
-        )
+        elements = "its elements are tested by array_contains, arrays_overlap and array_contains_all"
+        instead = elements if root == TypeRoot.ARRAY else "it can only be tested with IS [NOT] NULL"
+        raise UsageError(f"column {column!r} is of type {data_type.sql()}, whose values cannot be compared; {instead}")
     if found is None:
         raise UsageError(f"{_shown(literal)} is not a value for column {column!r} of type {data_type.sql()}; give {_wanted(data_type)}")
     return found

@@ -50,6 +50,8 @@ _FUNCTIONS = {
     "arrays_overlap": Op.ARRAYS_OVERLAP,
     "array_contains_all": Op.ARRAY_CONTAINS_ALL,
 }
+_COMPUTED = "nothing is computed from columns, and literals are only written down"
+_PARTS_OF_TIMES = {"Cast", "TryCast", "Year", "Month", "Day", "Hour", "Date", "TsOrDsToDate", "Extract", "DateTrunc", "TimestampTrunc"}
 _INSTEAD = {
     "ILike": "LIKE heeds the case",
     "RegexpLike": "LIKE and contains(c, s) may do",
@@ -57,6 +59,7 @@ _INSTEAD = {
     "NullSafeEQ": "write c = v, or c IS NULL",
     **dict.fromkeys(("Subquery", "Select", "Exists"), "a condition is about the columns of one table"),
 }
+_CLAUSES = {"SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "LIMIT", "OFFSET"}
 _FLOAT_TEXTS = {"nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf"}
 
 
@@ -98,11 +101,15 @@ def _parser_reason(error: Exception) -> str:
         return str(error).split("\n", 1)[0][:300]
     first = error.errors[0]  # type: ignore[attr-defined]
     reason, token = str(first.get("description")), first.get("highlight")
+    line, last = first.get("line"), first.get("col")
+    column = max(1, last - len(token) + 1) if isinstance(last, int) and isinstance(token, str) else last
+    where = f"{token!r} in line {line}, column {column}"
     if reason.startswith("Invalid expression"):
-        return f"unexpected {token!r} in line {first.get('line')}, column {first.get('col')}"
+        clause = isinstance(token, str) and token.split(maxsplit=1)[:1] and token.split(maxsplit=1)[0].upper() in _CLAUSES
+        return f"unexpected {where}" + ("; a condition is only what stands after WHERE" if clause else "")
     if reason.startswith("Required keyword"):
-        return f"something is missing beside {token!r} in line {first.get('line')}, column {first.get('col')}"
-    return f"{reason[:1].lower()}{reason[1:]} beside {token!r} in line {first.get('line')}, column {first.get('col')}"
+        return f"something is missing beside {where}"
+    return f"{reason[:1].lower()}{reason[1:]} beside {where}"
 
 
 @cache
@@ -199,8 +206,15 @@ def _comparison(node: exp.Expression) -> Expression:
         condition = _condition(left)
         return condition if bool(right.args["this"]) is (op == Op.EQ) else Negation(condition)
     both = all(type(side).__name__ == "Literal" for side in (left, right))
-    hint = "a name stands in backticks, not in quotes" if both else "nothing is computed from columns, and literals are only written down"
-    raise UsageError(f"{_sql(node)} does not compare a column with a literal ({hint}); {SUPPORTED}")
+    hint = "a name stands in backticks, not in quotes" if both else _computed(left, right)
+    raise UsageError(f"{_sql(node)} does not compare a column with a literal ({hint})")
+
+
+def _computed(*sides: Any) -> str:
+    """Why a side is not computed, and what may do instead where it is a part of a date or time."""
+    if any(type(side).__name__ in _PARTS_OF_TIMES for side in sides):
+        return f"{_COMPUTED}; a range does: c >= '2026-01-01' AND c < '2027-01-01'"
+    return _COMPUTED
 
 
 def _is(node: exp.Expression) -> Expression:
@@ -212,7 +226,8 @@ def _is(node: exp.Expression) -> Expression:
         case "Not" if type(tested.args["this"]).__name__ == "Null":
             return Test(Op.IS_NOT_NULL, column)
         case _:
-            raise UsageError(f"{_sql(node)}: only IS [NOT] NULL is supported; {SUPPORTED}")
+            alone = " (a BOOLEAN column alone is a condition: c, or NOT c)" if type(tested).__name__ in ("Boolean", "Not") else ""
+            raise UsageError(f"{_sql(node)}: only IS [NOT] NULL is supported{alone}")
 
 
 def _like(node: exp.Expression, escape: str) -> Expression:
@@ -292,10 +307,12 @@ def _is_column(node: Any) -> bool:
 def _column(node: Any) -> str:
     node = _bare(node)
     if not _is_column(node):
-        raise UsageError(f"{_sql(node)} is not a column (nothing is computed from columns); {SUPPORTED}")
+        raise UsageError(f"{_sql(node)} is not a column (nothing is computed from columns)")
     identifier = node.args["this"]
     if any(value for key, value in node.args.items() if key != "this") or type(identifier).__name__ != "Identifier":
-        raise UsageError(f"{_sql(node)}: only top-level columns can be tested (quote a name that holds a dot by backticks)")
+        raise UsageError(
+            f"{_sql(node)}: only top-level columns can be tested, without the name of a table (a name that holds a dot stands in backticks)"
+        )
     return str(identifier.args["this"])
 
 
@@ -335,7 +352,7 @@ def _value(name: str, node: Any) -> Any:
         case "Column":
             raise UsageError(f"{_sql(node)} is a column; a column can only be compared with a literal (text stands in single quotes)")
         case _:
-            raise UsageError(f"{_sql(node)} is not a literal (nothing is computed: write the value itself); {SUPPORTED}")
+            raise UsageError(f"{_sql(node)} is not a literal (nothing is computed: write the value itself)")
 
 
 def _number(text: str) -> int | Decimal:
@@ -384,7 +401,7 @@ def _type_name(node: Any) -> str:
 def _refused(node: Any, part: Any = None, close: Sequence[str] = ()) -> UsageError:
     """What is not supported, perhaps for a part of it, with what to do instead."""
     instead = _INSTEAD.get(type(part or node).__name__) or (f"did you mean {close[0]}?" if close else "")
-    return UsageError(f"{_sql(node)} is not supported; {instead + '; ' if instead else ''}{SUPPORTED}")
+    return UsageError(f"{_sql(node)} is not supported; {instead or SUPPORTED}")
 
 
 def _sql(node: Any) -> str:
