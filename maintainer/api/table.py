@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from maintainer.errors import UsageError
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 
 
 def open_table(
-    uri_or_name: str,
-    warehouse: str | None = None,
+    uri_or_name: str | PathLike[str],
+    warehouse: str | PathLike[str] | None = None,
     catalog: str | None = None,
     storage_options: Mapping[str, object] | None = None,
     branch: str | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, str | int | float] | None = None,
 ) -> Table:
     """The table at a URI or path, or `db.t` of a warehouse; `options` are dynamic table options for what is done through it."""
     log_quietly()
@@ -49,9 +50,9 @@ def open_table(
 
 
 def create_table(
-    uri: str,
+    uri: str | PathLike[str],
     schema: Definition,
-    warehouse: str | None = None,
+    warehouse: str | PathLike[str] | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Table:
     """A new, empty table.

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
@@ -27,6 +28,7 @@ from maintainer.storage.layout import Layout, check_file_name
 from maintainer.storage.storage import Entry, OutcomeUnknown, Storage, join_uri
 from maintainer.table.manifests import Manifests
 from maintainer.table.options import TableOptions
+from maintainer.table.support import is_known_option, meant_option
 
 if TYPE_CHECKING:
     from maintainer.table.state import TableState
@@ -398,19 +400,20 @@ class TableStore:
 
 
 def open_store(
-    uri_or_name: str,
-    warehouse: str | None = None,
+    uri_or_name: str | PathLike[str],
+    warehouse: str | PathLike[str] | None = None,
     storage_options: Mapping[str, object] | None = None,
     branch: str | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, str | int | float] | None = None,
     catalog: str | None = None,
 ) -> TableStore:
     """The table at a URI or path, or `db.t` of a warehouse."""
+    uri_or_name, warehouse = fspath(uri_or_name), None if warehouse is None else fspath(warehouse)
     if catalog is not None:
         raise UsageError("catalog files are not supported yet: name the table by its URI, or give the warehouse")
     uri = table_uri(uri_or_name, warehouse)
     branch = check_branch(branch)
-    store = TableStore(Storage.open(uri, storage_options), branch, options)
+    store = TableStore(Storage.open(uri, storage_options), branch, {key: _option_text(key, value) for key, value in (options or {}).items()})
     store.guess_latest()
     newest = store._look_for_newest()
     if newest is None:
@@ -420,18 +423,28 @@ def open_store(
 
 
 def create_store(
-    uri: str,
+    uri: str | PathLike[str],
     schema: TableSchema,
-    warehouse: str | None = None,
+    warehouse: str | PathLike[str] | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> TableStore:
     """Makes an empty table with this first schema; fails when there is one at this place already."""
-    store = TableStore(Storage.open(table_uri(uri, warehouse), storage_options))
+    place = table_uri(fspath(uri), None if warehouse is None else fspath(warehouse))
+    store = TableStore(Storage.open(place, storage_options))
     if schema.id != 0:
         raise UsageError(f"the first schema of a table has id 0, not {schema.id}")
     if store.schema_ids() or not store.publish_schema(schema):
         raise UsageError(f"{store.uri}: there is a table already")
     return store
+
+
+def _option_text(key: str, value: object) -> str:
+    """An option of a call as a schema would have it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise UsageError(f"option {key} = {value!r}: the value of an option is text, a number, or true or false")
 
 
 def table_uri(uri_or_name: str, warehouse: str | None = None) -> str:
@@ -482,8 +495,11 @@ _DEFINITION = re.compile(r"pk-.+\.index\.columns|fields\..+\.pk-vector\.index\.t
 
 
 def check_dynamic_options(schema: TableSchema, options: Mapping[str, str]) -> None:
-    """Raises for an option of a call that only the table itself may have."""
+    """Raises for an option of a call that only the table itself may have, or whose name is mistaken."""
     for key, value in options.items():
+        meant = None if key in schema.options or is_known_option(key) else meant_option(key)
+        if meant is not None:
+            raise UsageError(f"option {key} = {value!r}: there is no such option; did you mean {meant}?")
         if (key in IMMUTABLE or _DEFINITION.fullmatch(key)) and schema.options.get(key) != value:
             raise UsageError(f"option {key} = {value!r}: this option belongs to the table and cannot be set for one call")
 
@@ -514,8 +530,11 @@ def _why_not_a_table(store: TableStore, given: str, warehouse: str | None, stora
         if name not in beside:
             from difflib import get_close_matches
 
-            close = get_close_matches(name, beside, n=1)
+            tables = [other for other, entry in beside.items() if entry.is_directory]
+            close = get_close_matches(name, tables, n=1)
             message += "; there is no such directory" + (f", did you mean {join_uri(directory, close[0])}?" if close else "")
+            if tables and not close and directory.endswith(".db"):
+                message += f"; the database has {', '.join(tables[:5])}{', …' if len(tables) > 5 else ''}"
         else:
             message += "; the directory is empty" if beside[name].is_directory else "; this is a file"
     elif any(member.endswith(".db") for member in members):

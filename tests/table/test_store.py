@@ -46,6 +46,9 @@ class TestOpening:
         ("make", "place", "says"),
         [
             ([], "nothing", "there is no such directory$"),
+            (["wh/a.db/orders/schema/schema-0"], "wh/a.db/x", "there is no such directory; the database has orders$"),
+            ([f"wh/a.db/t{i}/schema/schema-0" for i in range(6)], "wh/a.db/x", "; the database has t0, t1, t2, t3, t4, …$"),
+            (["sales.sql"], "sales", "there is no such directory$"),
             (["wh/a.db/orders/schema/schema-0"], "wh/a.db/order", r"there is no such directory, did you mean .*/wh/a\.db/orders\?"),
             (["x/y/z"], "x/y/z", "this is a file"),
             (["t/schema/schema-0", "t/bucket-0/data-0.parquet"], "t/bucket-0", "the table may be .*/t$"),
@@ -60,7 +63,7 @@ class TestOpening:
     def test_what_is_not_a_table(self, tmp_path: Path, make: list[str], place: str, says: str) -> None:
         for name in make:
             path = tmp_path / name
-            path.parent.mkdir(parents=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("")
         (tmp_path / "empty").mkdir()
         with pytest.raises(NotATable, match=says) as caught:
@@ -115,6 +118,24 @@ class TestSchemas:
         assert opened.options().num_levels == 3
         assert opened.schema_of(latest(store)).options["num-levels"] == "3"
         assert "num-levels" not in opened.schema(0).options
+
+    @pytest.mark.parametrize(("given", "text"), [(3, "3"), (True, "true"), (0.5, "0.5"), ("x", "x")])
+    def test_a_dynamic_option_may_be_a_number_or_a_boolean(self, store: TableStore, given: object, text: str) -> None:
+        assert open_store(store.uri, options={"some.option": given}).dynamic_options == {"some.option": text}  # type: ignore[dict-item]
+
+    def test_a_dynamic_option_with_a_mistaken_name_or_kind_is_refused(self, store: TableStore) -> None:
+        with pytest.raises(
+            UsageError, match=r"option read\.index-cache-siz = .*: there is no such option; did you mean read\.index-cache-size\?"
+        ):
+            open_store(store.uri, options={"read.index-cache-siz": "1 mb"})
+        with pytest.raises(UsageError, match=r"option num-levels = \[5\]: the value of an option is text, a number, or true or false"):
+            open_store(store.uri, options={"num-levels": [5]})  # type: ignore[dict-item]
+
+    def test_a_table_may_be_given_by_a_path(self, store: TableStore) -> None:
+        place = Path(store.uri)
+        assert open_store(place).uri == store.uri
+        with pytest.raises(UsageError, match="there is a table already"):
+            create_store(place, store.latest_schema())
 
     def test_what_belongs_to_the_table_cannot_be_set_for_a_call(self, store: TableStore) -> None:
         open_store(store.uri, options={"bucket": "2"})
