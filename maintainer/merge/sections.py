@@ -17,7 +17,8 @@ from maintainer.errors import CorruptFile
 from maintainer.format import binary_row
 from maintainer.merge.order import comparable
 from maintainer.model.files import DataFileMeta
-from maintainer.model.types import DataType
+from maintainer.model.schema import TableSchema
+from maintainer.model.types import FLOATS, DataType
 
 KeyRange = Callable[[DataFileMeta], tuple[Any, Any]]
 """The smallest and the largest key of a file, as objects that compare in key order."""
@@ -71,3 +72,17 @@ def sections(files: Iterable[DataFileMeta], key: KeyRange) -> list[Section]:
     if runs:
         found.append(tuple(map(tuple, runs)))
     return found
+
+
+def overlapping(schema: TableSchema, files: Iterable[DataFileMeta]) -> list[Section]:
+    """Files of one bucket in sections; those of a section with more than one run have to be merged.
+
+    A level-0 file with FLOAT or DOUBLE keys may lie outside of what its metadata says (spec 02 §17), so it is taken to overlap all others.
+    """
+    bounds = key_range(schema.key_types)
+    if not any(data_type.root in FLOATS for data_type in schema.key_types):
+        return sections(files, bounds)
+    ranges = {file.file_name: bounds(file) for file in files}
+    keys = [key for ends in ranges.values() for key in ends]
+    wide = (min(keys), max(keys)) if keys else None
+    return sections(files, lambda file: ranges[file.file_name] if file.level > 0 or wide is None else wide)

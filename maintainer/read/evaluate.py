@@ -37,6 +37,7 @@ from maintainer.model.files import DataFileMeta, IndexFileMeta
 from maintainer.model.like import reduced
 from maintainer.model.predicate import And, Leaf, Predicate
 from maintainer.read.covering import Covering, Group
+from maintainer.read.ordinals import moved, window
 from maintainer.read.project import conjuncts, disjuncts, without_implied
 from maintainer.storage.ahead import in_turn
 from maintainer.table.store import TableStore
@@ -289,29 +290,4 @@ class _Question:
             }
             return None
         self.used[leaf.field, group.payload.file_name] = None
-        return _moved(ordinals, covering.first[self._places], self.first, covering.rows[self._places])
-
-
-def window(ordinals: BitMap64, first: int, rows: int) -> BitMap64:
-    """The positions in a file whose rows have these ordinals."""
-    inside = BitMap64()
-    inside.add_range(first, first + rows)
-    return (ordinals & inside).shift(-first)
-
-
-def by_file(ordinals: BitMap64, first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
-    """All positions in files, ascending by file, and the file of each: its number in `first` and `rows`."""
-    order = np.lexsort((rows, first))  # of files that begin at the same ordinal, all but the last one are empty
-    hits = np.asarray(ordinals.to_array()).astype(np.int64)
-    at = order[np.maximum(np.searchsorted(first[order], hits, side="right") - 1, 0)]
-    positions = hits - first[at]
-    inside = (positions >= 0) & (positions < rows[at])
-    return positions[inside], at[inside]
-
-
-def _moved(ordinals: BitMap64, first: Numbers, to: Numbers, rows: Numbers) -> BitMap64:
-    """Ordinals of files that begin at `first`, where they begin at `to`."""
-    if np.array_equal(first, to):
-        return ordinals
-    positions, at = by_file(ordinals, first, rows)
-    return BitMap64((positions + to[at]).astype(np.uint64))
+        return moved(ordinals, covering.first[self._places], self.first, covering.rows[self._places])

@@ -19,7 +19,7 @@ from typing import Any
 from maintainer.data.values import partition_json
 from maintainer.model.files import BucketKey
 from maintainer.model.report import Entry, Report
-from maintainer.read.plan import FilePlan, ScanPlan
+from maintainer.read.decisions import FilePlan, ScanPlan
 from maintainer.table.store import TableStore
 from maintainer.table.support import findings
 

@@ -29,12 +29,12 @@ from maintainer.errors import CorruptTable, MergeError
 from maintainer.maintain.unmarked import bucket_rules
 from maintainer.merge.candidates import Source
 from maintainer.merge.engine import merge_function
+from maintainer.merge.sections import overlapping
 from maintainer.merge.spilling import Spill
 from maintainer.merge.stream import held_bytes, merge_runs, scan
 from maintainer.model.files import BucketKey, DataFileMeta, FileSource
 from maintainer.model.predicate import Predicate, fields_of
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
-from maintainer.read.plan import overlapping
 from maintainer.read.project import project
 from maintainer.read.prune import Bounds, compiled
 from maintainer.read.residual import mask

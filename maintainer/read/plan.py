@@ -25,15 +25,11 @@ in full (`maintainer.maintain.unmarked`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from threading import Semaphore
-from typing import NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
 
 from maintainer.errors import Unsupported, UsageError
 from maintainer.index.cache import cache_of
@@ -41,16 +37,13 @@ from maintainer.index.definition import SORTED, IndexDefinition, definitions
 from maintainer.index.groups import NOT_VISIBLE, POSTPONED
 from maintainer.index.usable import why_unusable
 from maintainer.maintain.unmarked import schemas_without_vectors, unmarked
-from maintainer.merge.sections import Section, key_range, sections
-from maintainer.model.bucket import BucketState
-from maintainer.model.files import DataFileMeta
+from maintainer.merge.sections import key_range
 from maintainer.model.predicate import Predicate, fields_of
-from maintainer.model.schema import TableSchema
-from maintainer.model.snapshot import Snapshot
-from maintainer.model.types import FLOATS
 from maintainer.read.covering import MOST_KEPT
-from maintainer.read.evaluate import Answers, BucketIndexes, by_file, window
+from maintainer.read.decisions import INDEXED, MERGED, PRUNED, RAW, Decisions, FilePlans, ScanPlan, Step, Why
+from maintainer.read.evaluate import Answers, BucketIndexes
 from maintainer.read.file_columns import UNKNOWN, FileColumns
+from maintainer.read.ordinals import MOST_RANGES, ranges_of
 from maintainer.read.project import project
 from maintainer.read.prune import Buckets
 from maintainer.read.ranked import RankedBounds, may_match
@@ -63,17 +56,8 @@ from maintainer.table.store import TableStore
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
-MOST_RANGES = 4096
-"""A file with more ranges is read raw (Java's limit)."""
 LAST_POSITION = 2**31 - 1
 """A file is read raw if a selected row is behind it (spec 07 §7)."""
-MANY_ORDINALS = 1 << 20
-"""More are cut into files as bitmaps, one file after the other, since they take 8 bytes each otherwise."""
-
-PRUNED = "pruned"
-INDEXED = "indexed"
-RAW = "raw"
-MERGED = "merged"
 NO_PARTITION = "partition: no row can match"
 NO_BUCKET = "bucket: the keys of the condition are in others"
 NO_KEY = "key range: no row can match"
@@ -81,152 +65,9 @@ NO_ROW = "statistics: no row can match"
 NO_POSITION = "index: no row matches"
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlan:
-    """What a scan does with one file. `rows` are the physical rows it reads, at the positions of `ranges` (None: all of them); files that are
-    merged with one another have the same `section`, all others none."""
-
-    bucket: BucketState
-    file: DataFileMeta
-    decision: str
-    reason: str
-    column: str | None = None
-    group: str | None = None
-    ranges: tuple[tuple[int, int], ...] | None = None
-    rows: int = 0
-    section: int | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What is left to be read after a step of planning: files, rows, and the bytes of these files."""
-
-    name: str
-    files: int
-    rows: int
-    bytes: int
-
-
-class FilePlans(Sequence[FilePlan]):
-    """The decisions for some files, each made when it is asked for: pruned files, of which there may be many, cost nothing."""
-
-    def __init__(self, decisions: _Decisions, files: Numbers) -> None:
-        self._decisions = decisions
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    @overload
-    def __getitem__(self, at: int) -> FilePlan: ...
-    @overload
-    def __getitem__(self, at: slice) -> FilePlans: ...
-    def __getitem__(self, at: int | slice) -> FilePlan | FilePlans:
-        if isinstance(at, slice):
-            return FilePlans(self._decisions, self._files[at])
-        return self._decisions.plan(int(self._files[at]))
-
-    def __iter__(self) -> Iterator[FilePlan]:
-        return map(self._decisions.plan, self._files.tolist())
-
-    @property
-    def to_read(self) -> FilePlans:
-        """Those that are not pruned."""
-        return FilePlans(self._decisions, self._files[self._decisions.read(self._files)])
-
-
-@dataclass(frozen=True)
-class ScanPlan:
-    """The decisions for all live files of a snapshot (None: the table has no snapshot yet), what each step left, and the files whose rows no
-    batch reader sees yet, as far as a row of them may match."""
-
-    snapshot: Snapshot | None
-    schema: TableSchema
-    predicate: Predicate | None
-    files: FilePlans | tuple[()] = ()
-    steps: tuple[Step, ...] = ()
-    hidden: Sequence[FilePlan] = ()
-
-    @property
-    def to_read(self) -> Sequence[FilePlan]:
-        return self.files.to_read if isinstance(self.files, FilePlans) else ()
-
-
 def plan_scan(store: TableStore, state: TableState, predicate: Predicate | None, use_index: bool = True) -> ScanPlan:
     """The decisions, in order of partition, bucket and manifest."""
     return _Planner(store, state, predicate, use_index).plan()
-
-
-def overlapping(schema: TableSchema, files: Iterable[DataFileMeta]) -> list[Section]:
-    """Files of one bucket in sections; those of a section with more than one run have to be merged.
-
-    A level-0 file with FLOAT or DOUBLE keys may lie outside of what its metadata says (spec 02 §17), so it is taken to overlap all others.
-    """
-    bounds = key_range(schema.key_types)
-    if not any(data_type.root in FLOATS for data_type in schema.key_types):
-        return sections(files, bounds)
-    ranges = {file.file_name: bounds(file) for file in files}
-    keys = [key for ends in ranges.values() for key in ends]
-    wide = (min(keys), max(keys)) if keys else None
-    return sections(files, lambda file: ranges[file.file_name] if file.level > 0 or wide is None else wide)
-
-
-class _Why(NamedTuple):
-    decision: str
-    reason: str
-    column: str | None = None
-    group: str | None = None
-
-
-class _Decisions:
-    """A decision for each file: the number of a reason, and for a few files more than that."""
-
-    def __init__(self, columns: FileColumns) -> None:
-        self.columns = columns
-        self._numbers: dict[_Why, int] = {}
-        self._codes = np.zeros(len(columns), np.int32)
-        self._sections: dict[int, int] = {}
-        self._ranges: dict[int, tuple[int, Numbers]] = {}
-
-    def decide(self, files: Numbers | Flags, why: _Why) -> None:
-        self._codes[files] = self._numbers.setdefault(why, len(self._numbers))
-
-    def merge(self, files: Numbers, sections: Numbers) -> None:
-        """The sections of these files."""
-        self._sections |= zip(files.tolist(), sections.tolist(), strict=True)
-
-    def narrow(self, file: int, why: _Why, rows: int, ranges: Numbers) -> None:
-        self._codes[file] = self._numbers.setdefault(why, len(self._numbers))
-        self._ranges[file] = rows, ranges
-
-    def read(self, files: Numbers) -> Flags:
-        """Which of these are not pruned."""
-        found: Flags = np.array([why.decision != PRUNED for why in self._numbers], bool)[self._codes[files]]
-        return found
-
-    @property
-    def rows(self) -> int:
-        """Rows that are read."""
-        every = np.arange(len(self.columns))
-        whole = self.read(every)
-        whole[list(self._ranges)] = False
-        return int(self.columns.rows[whole].sum()) + sum(rows for rows, _ in self._ranges.values())
-
-    def plan(self, index: int) -> FilePlan:
-        columns = self.columns
-        bucket, file = columns.buckets[columns.bucket_of[index]], columns.files[index]
-        decision, reason, column, group = self._why[self._codes[index]]
-        if decision == PRUNED:
-            return FilePlan(bucket, file, decision, reason, column, group)
-        found = self._ranges.get(index)
-        if found is None:
-            return FilePlan(bucket, file, decision, reason, column, group, None, file.row_count, self._sections.get(index))
-        rows, ranges = found
-        return FilePlan(bucket, file, decision, reason, column, group, tuple(map(tuple, ranges.tolist())), rows)
-
-    @cached_property
-    def _why(self) -> tuple[_Why, ...]:
-        return tuple(self._numbers)
 
 
 class _Planner:
@@ -236,7 +77,7 @@ class _Planner:
         self._schema = state.schema
         self._predicate = predicate
         self._columns = FileColumns.of(state)
-        self._decisions = _Decisions(self._columns)
+        self._decisions = Decisions(self._columns)
         options = store.options(state.schema)
         self._engine = options.merge_engine
         self._hides_level_0 = options.hides_level_0 and bool(state.schema.primary_keys)
@@ -291,8 +132,8 @@ class _Planner:
         left = self._keep("bucket", left, self._of_buckets()[columns.bucket_of], NO_BUCKET)
         postponed = (columns.bucket_numbers < 0)[columns.bucket_of]
         seen = ~postponed & ((columns.levels > 0) if self._hides_level_0 else True)
-        decisions.decide(left & postponed, _Why(PRUNED, POSTPONED))
-        decisions.decide(left & ~postponed & ~seen, _Why(PRUNED, NOT_VISIBLE))
+        decisions.decide(left & postponed, Why(PRUNED, POSTPONED))
+        decisions.decide(left & ~postponed & ~seen, Why(PRUNED, NOT_VISIBLE))
         hidden = left & ~seen
         left = left & seen
         self._count("level", left)
@@ -304,7 +145,7 @@ class _Planner:
         self._count("statistics", left)
         alone = self._take_deletes_out(alone)
         if self._projected is None:
-            decisions.decide(alone, _Why(RAW, self._no_index))
+            decisions.decide(alone, Why(RAW, self._no_index))
         else:
             self._ask_indexes(alone)
             left = decisions.read(np.arange(len(columns)))
@@ -324,7 +165,7 @@ class _Planner:
         self._steps.append(Step(name, int(left.sum()), int(columns.rows[left].sum()), int(columns.sizes[left].sum())))
 
     def _keep(self, step: str, left: Flags, allowed: Flags, reason: str) -> Flags:
-        self._decisions.decide(left & ~allowed, _Why(PRUNED, reason))
+        self._decisions.decide(left & ~allowed, Why(PRUNED, reason))
         left = left & allowed
         self._count(step, left)
         return left
@@ -388,9 +229,9 @@ class _Planner:
             self._decisions.merge(files, np.repeat(np.minimum.reduceat(ordered, starts)[together], sizes[together]))
             for count in np.unique(others).tolist():
                 reason = f"its keys may be in {count} other file{'s' if count > 1 else ''}, too"
-                self._decisions.decide(files[others == count], _Why(MERGED, reason))
+                self._decisions.decide(files[others == count], Why(MERGED, reason))
         alone = left & ~merged
-        self._decisions.decide(alone & ~by_row, _Why(PRUNED, NO_ROW))
+        self._decisions.decide(alone & ~by_row, Why(PRUNED, NO_ROW))
         alone = alone & by_row
         return alone | merged, alone
 
@@ -415,7 +256,7 @@ class _Planner:
             return alone
         deletes = self._columns.deletes
         holds = alone & ((deletes > 0) | ((deletes == UNKNOWN) & (not self._hides_level_0)))
-        self._decisions.decide(holds, _Why(MERGED, "its deletes are taken out"))
+        self._decisions.decide(holds, Why(MERGED, "its deletes are taken out"))
         self._decisions.merge(np.flatnonzero(holds), np.flatnonzero(holds))
         rest: Flags = alone & ~holds
         return rest
@@ -447,44 +288,15 @@ class _Planner:
         column = ", ".join(dict.fromkeys(name for name, _ in answers.used)) or None
         group = ", ".join(dict.fromkeys(payload for _, payload in answers.used)) or None
         if answers.ordinals is None:
-            decisions.decide(files, _Why(RAW, "; ".join(answers.why_unknown) or "no index answers the condition"))
+            decisions.decide(files, Why(RAW, "; ".join(answers.why_unknown) or "no index answers the condition"))
             return
-        decisions.decide(files, _Why(PRUNED, NO_POSITION, column, group))
-        for at, selected, count, ranges in _of_files(answers.ordinals, answers.first, rows):
+        decisions.decide(files, Why(PRUNED, NO_POSITION, column, group))
+        for at, selected, count, ranges in ranges_of(answers.ordinals, answers.first, rows):
             if count > MOST_RANGES:
-                decisions.decide(files[at : at + 1], _Why(RAW, f"the index selects {count} ranges, more than {MOST_RANGES}", column, group))
+                decisions.decide(files[at : at + 1], Why(RAW, f"the index selects {count} ranges, more than {MOST_RANGES}", column, group))
             elif (last := int(ranges[-1, 1])) > LAST_POSITION:
                 reason = f"the index selects position {last}, and {LAST_POSITION} is the last that a split can hold"
-                decisions.decide(files[at : at + 1], _Why(RAW, reason, column, group))
+                decisions.decide(files[at : at + 1], Why(RAW, reason, column, group))
             else:
                 reason = f"index: {selected} of {rows[at]} rows"
-                decisions.narrow(int(files[at]), _Why(INDEXED, reason, column, group), selected, ranges)
-
-
-def _of_files(ordinals: BitMap64, first: Numbers, rows: Numbers) -> Iterator[tuple[int, int, int, Numbers]]:
-    """Of the files that have any of the ordinals: the number of each, how many they are, in how many ranges of positions, and these if they
-    are not too many: maximal runs, the first and the last of each."""
-    if len(ordinals) > MANY_ORDINALS:
-        for at in range(len(first)):
-            positions = window(ordinals, int(first[at]), int(rows[at]))
-            if positions:
-                count = len(positions) - len(positions & positions.shift(1))
-                few = np.asarray(positions.to_array()).astype(np.int64) if count <= MOST_RANGES else np.zeros(0, np.int64)
-                starts = np.flatnonzero(np.diff(few, prepend=-2) != 1)
-                yield at, len(positions), count, _runs(few, starts)
-        return
-    every, of_file = by_file(ordinals, first, rows)
-    if len(every):
-        starts = np.flatnonzero((np.diff(every, prepend=-2) != 1) | (np.diff(of_file, prepend=-1) != 0))
-        runs = _runs(every, starts)
-        of_run = of_file[starts]
-        cuts = np.flatnonzero(np.diff(of_run, prepend=-1))
-        selected = np.add.reduceat(runs[:, 1] - runs[:, 0] + 1, cuts)
-        ends = np.append(cuts[1:], len(runs))
-        for at, rows_of, start, end in zip(*(each.tolist() for each in (of_run[cuts], selected, cuts, ends)), strict=True):
-            yield at, rows_of, end - start, runs[start:end].copy()  # the plan lives longer than the runs of other files
-
-
-def _runs(positions: Numbers, starts: Numbers) -> Numbers:
-    """The first and the last position of each run; `starts` is where they begin."""
-    return np.stack([positions[starts], positions[np.append(starts[1:], len(positions))[: len(starts)] - 1]], axis=1)
+                decisions.narrow(int(files[at]), Why(INDEXED, reason, column, group), selected, ranges)

@@ -25,11 +25,12 @@ from maintainer.model.snapshot import Snapshot
 from maintainer.model.split import Split
 from maintainer.model.types import DataField
 from maintainer.read import travel
+from maintainer.read.decisions import ScanPlan
 from maintainer.read.explanation import Explanation, explained
 from maintainer.read.expression import Column, Expression, bind
 from maintainer.read.order import OrderBy, SortKey, sort_keys
 from maintainer.read.parallel import in_order, threads_for
-from maintainer.read.plan import ScanPlan, plan_scan
+from maintainer.read.plan import plan_scan
 from maintainer.read.scan_split import ScanSplit
 from maintainer.read.split_reader import MEMORY, SCORE, SplitReader
 from maintainer.read.splits import adopted, splits_of

@@ -18,11 +18,12 @@ from itertools import groupby
 from maintainer.errors import CorruptFile, Unsupported, UsageError
 from maintainer.format import split as codec
 from maintainer.format.binary_row import arity
+from maintainer.merge.sections import overlapping
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import DELETION_VECTORS, DataFileMeta
 from maintainer.model.schema import TableSchema
 from maintainer.model.split import DataSplit, DeletionFile, IndexedSplit, Split
-from maintainer.read.plan import INDEXED, MERGED, FilePlan, ScanPlan, overlapping
+from maintainer.read.decisions import INDEXED, MERGED, FilePlan, ScanPlan
 from maintainer.table.store import TableStore
 from maintainer.table.support import check_live_files, naming
 

@@ -21,8 +21,8 @@ from maintainer.model.files import FileSource
 from maintainer.model.predicate import And, Leaf, Predicate, leaves
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import FLOATS
+from maintainer.read.decisions import INDEXED, PRUNED, RAW
 from maintainer.read.explanation import FileDecision
-from maintainer.read.plan import INDEXED, PRUNED, RAW
 from maintainer.read.residual import evaluate
 from maintainer.read.scan import Scan
 from maintainer.read.sql import parse_predicate

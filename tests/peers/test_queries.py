@@ -23,7 +23,7 @@ from maintainer.data.values import json_rows, to_arrow_array
 from maintainer.model.predicate import And, Leaf, Op, Predicate, leaves
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import BINARIES, FLOATS
-from maintainer.read.plan import INDEXED, PRUNED, RAW
+from maintainer.read.decisions import INDEXED, PRUNED, RAW
 from tests.peers import readers
 from tests.peers.readers import Rows, bag
 from tests.support import peers

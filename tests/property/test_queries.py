@@ -21,7 +21,7 @@ from maintainer.data import new_avro_file, writer
 from maintainer.data.values import json_rows
 from maintainer.index.definition import FamilyName
 from maintainer.model.predicate import Leaf, Op
-from maintainer.read.plan import RAW
+from maintainer.read.decisions import RAW
 from tests.peers.readers import Rows, bag
 from tests.support.asked_tables import AskedTable, Row, Seen, arrow, as_json
 from tests.support.campaign import share

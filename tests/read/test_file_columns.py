@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maintainer.format import binary_row
+from maintainer.merge.sections import overlapping
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, SimpleStats
 from maintainer.model.predicate import Predicate, fields_of
@@ -17,7 +18,6 @@ from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataField, DataType
 from maintainer.model.values import order_key
 from maintainer.read.file_columns import FileColumns
-from maintainer.read.plan import overlapping
 from maintainer.read.prune import NOTHING_KNOWN, Bounds, compiled
 from maintainer.read.ranked import RankedBounds, may_match
 from maintainer.table.state import TableState

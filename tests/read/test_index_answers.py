@@ -15,8 +15,8 @@ from maintainer.model.files import FileSource
 from maintainer.model.predicate import And, Leaf, Op, Predicate
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import CHARACTERS, DataField, DataType, TypeRoot
+from maintainer.read.decisions import INDEXED, PRUNED
 from maintainer.read.expression import col
-from maintainer.read.plan import INDEXED, PRUNED
 from maintainer.read.scan import Scan
 from tests.support.built_tables import BuiltTable
 from tests.support.campaign import share

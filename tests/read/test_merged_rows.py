@@ -20,7 +20,7 @@ from maintainer.model.files import FileSource
 from maintainer.model.predicate import And, Leaf, Op, Or, Predicate
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataField, DataType, TypeRoot
-from maintainer.read.plan import MERGED
+from maintainer.read.decisions import MERGED
 from maintainer.read.scan import Scan
 from tests.support.built_tables import ONLY_BUCKET, BuiltTable
 from tests.support.campaign import share

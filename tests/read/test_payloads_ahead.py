@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from maintainer.model.files import IndexFileMeta
 from maintainer.model.predicate import And, Leaf, Op, Or, Predicate
-from maintainer.read.plan import INDEXED, PRUNED, RAW
+from maintainer.read.decisions import INDEXED, PRUNED, RAW
 from maintainer.read.scan import Scan
 from maintainer.storage.local import LocalStorage
 from maintainer.table.store import TableStore

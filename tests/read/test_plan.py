@@ -14,15 +14,17 @@ from pyroaring import BitMap64
 from structlog.testing import capture_logs
 
 import maintainer.read.covering as covering_module
+import maintainer.read.decisions as decisions_module
 import maintainer.read.file_columns as file_columns
-import maintainer.read.plan as plan_module
+import maintainer.read.ordinals as ordinals_module
 from maintainer.errors import CorruptFile
 from maintainer.format import binary_row
 from maintainer.index.family.btree import BTreeReader
 from maintainer.model.files import BucketKey, FileSource
 from maintainer.model.predicate import Leaf, Op
+from maintainer.read.decisions import INDEXED, MERGED, PRUNED, RAW, ScanPlan
 from maintainer.read.explanation import Explanation
-from maintainer.read.plan import INDEXED, MERGED, PRUNED, RAW, ScanPlan
+from maintainer.read.ordinals import ranges_of
 from maintainer.read.scan import Scan
 from maintainer.table.store import open_store
 from tests.support.builders import row as key_of
@@ -139,8 +141,8 @@ def test_postponed_rows_are_hidden(tmp_path: Path) -> None:
 
 def test_nothing_is_made_for_files_that_are_not_read(table: BuiltTable, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    original = plan_module.FilePlan
-    monkeypatch.setattr(plan_module, "FilePlan", lambda *values: made.append(values[1].file_name) or original(*values))
+    original = decisions_module.FilePlan
+    monkeypatch.setattr(decisions_module, "FilePlan", lambda *values: made.append(values[1].file_name) or original(*values))
     scan = Scan(table.store, "p = 'x' AND id = 7")
     assert scan.plan().steps[-1].files == 1
     assert made == []
@@ -262,8 +264,8 @@ def test_ordinals_are_cut_into_the_ranges_of_each_file(data: st.DataObject, size
                 runs.append([position, position])
         if runs:
             expected[at] = runs
-    for many in (0, plan_module.MANY_ORDINALS):
+    for many in (0, ordinals_module.MANY_ORDINALS):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan_module, "MANY_ORDINALS", many)
-            found = {at: (*counts, ranges.tolist()) for at, *counts, ranges in plan_module._of_files(BitMap64(hits), first[asked], rows[asked])}
+            patch.setattr(ordinals_module, "MANY_ORDINALS", many)
+            found = {at: (*counts, ranges.tolist()) for at, *counts, ranges in ranges_of(BitMap64(hits), first[asked], rows[asked])}
         assert found == {at: (sum(last - one + 1 for one, last in runs), len(runs), runs) for at, runs in expected.items()}

@@ -27,8 +27,8 @@ from maintainer.model.files import EMPTY_ROW, BucketKey, FileSource, IndexFileMe
 from maintainer.model.predicate import And, Leaf, Op, Or, Predicate
 from maintainer.model.schema import TableSchema
 from maintainer.read import evaluate
+from maintainer.read.decisions import INDEXED, MERGED, PRUNED, RAW
 from maintainer.read.evaluate import BucketIndexes
-from maintainer.read.plan import INDEXED, MERGED, PRUNED, RAW
 from maintainer.read.scan import Scan
 from maintainer.table.store import TableStore, open_store
 from tests.support.builders import schema, type_

@@ -19,8 +19,8 @@ from maintainer.errors import CorruptFile, MissingFile, UsageError
 from maintainer.format import snapshot_json
 from maintainer.model.files import BucketKey, FileSource
 from maintainer.model.predicate import Or
+from maintainer.read.decisions import INDEXED, PRUNED, RAW
 from maintainer.read.expression import col
-from maintainer.read.plan import INDEXED, PRUNED, RAW
 from maintainer.read.scan import Scan
 from maintainer.table.state import SnapshotExpired
 from maintainer.table.store import open_store
