@@ -1,5 +1,12 @@
 """What a scan does with each file of a snapshot: the result of planning (`maintainer.read.plan`), pure data.
 
+| decision  | meaning                                                                                        |
+| --------- | ---------------------------------------------------------------------------------------------- |
+| pruned    | no row of it can match (or it is not visible); it is not opened                                |
+| indexed   | index groups narrowed it to `ranges` of physical positions, inclusive, ascending, not adjacent |
+| raw       | all of its rows are read; `reason` says why no index helped                                    |
+| merged    | its rows are merged with those of other files, or its deletes are taken out                    |
+
 Of a hundred thousand files most are pruned, so for each there is the number of a reason and no more, and its `FilePlan` is made when somebody
 asks for it.
 """

@@ -7,8 +7,8 @@
     bounds(column)          of each file             key_ranks(types)    where the keys of each file begin and end
 
 The view is made once and lives as long as the state does; bounds of a column and ranks of keys are made when they are first asked for, and
-those of the last columns are kept. All of it takes some 50 bytes for each file, and 10 more for each column whose bounds are kept, beside the
-distinct bounds themselves.
+those that were asked for last are kept, up to `MOST_KEPT`. All of it takes some 50 bytes for each file, and 10 more for each column whose
+bounds are kept, beside the distinct bounds themselves.
 
 Bounds are in terms of the schema that is read with, deleted rows included, from the statistics of the values, else of the keys, else, of the
 first key column, from the first and last key, since files are in key order. What may not hold for every row says nothing: a file of another
@@ -49,8 +49,8 @@ T = TypeVar("T")
 
 UNKNOWN = -1
 """A number of deletes or nulls that nobody wrote down."""
-MOST_KEPT = 32
-"""Columns whose bounds are kept."""
+MOST_KEPT = 128 << 20
+"""Bytes of what is kept beside the last thing that was made: the bounds of some ten columns of texts of 100,000 files."""
 
 
 class FileColumns:
@@ -74,7 +74,7 @@ class FileColumns:
         self.partition_of: Numbers = _numbers(numbers.setdefault(bucket.partition, len(numbers)) for bucket in self.buckets)
         self.partitions: tuple[bytes, ...] = tuple(numbers)
         self._coverings: dict[tuple[int, FamilyName, tuple[str, int], bool], Covering] = {}
-        self._kept: dict[Hashable, Any] = {}
+        self._kept: dict[Hashable, tuple[Any, int]] = {}
         self._lock = threading.Lock()
 
     @classmethod
@@ -145,17 +145,18 @@ class FileColumns:
         return found
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What was made under this key; one that was asked for long ago makes way for others."""
+        """What was made under this key: arrays; those that were asked for long ago make way for others."""
         with self._lock:
             if key in self._kept:
-                found: T = self._kept.pop(key)
-                self._kept[key] = found
+                self._kept[key] = kept = self._kept.pop(key)
+                found: T = kept[0]
                 return found
         made = make()
         with self._lock:
-            self._kept[key] = made
-            while len(self._kept) > MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
+            used = sum(size for _, size in self._kept.values())
+            while self._kept and used > MOST_KEPT:
+                used -= self._kept.pop(next(iter(self._kept)))[1]
+            self._kept[key] = made, _bytes(made)
         return made
 
     @cached_property
@@ -231,6 +232,10 @@ def _widened(low: pa.Array, high: pa.Array, data_type: DataType) -> tuple[pa.Arr
         # Java cuts a text after U+D7FF to one with half a surrogate pair, which becomes a "?" that is below the text
         return low, pc.if_else(pc.equal(pc.binary_slice(high, -1), b"?"), None, high)
     return low, high
+
+
+def _bytes(made: Any) -> int:
+    return sum(map(_bytes, made)) if isinstance(made, tuple) else int(made.nbytes)
 
 
 def _numbers(values: Iterable[int]) -> Numbers:

@@ -3,16 +3,10 @@
     partition → bucket → level → key range → statistics → index
 
 Every step only removes, and all of them work on the columns of all files (`maintainer.read.file_columns`); what is left after each is counted.
-For each live file there is one decision:
+For each live file there is one decision (`maintainer.read.decisions`).
 
-| decision  | meaning                                                                                        |
-| --------- | ---------------------------------------------------------------------------------------------- |
-| pruned    | no row of it can match (or it is not visible); it is not opened                                |
-| indexed   | index groups narrowed it to `ranges` of physical positions, inclusive, ascending, not adjacent |
-| raw       | all of its rows are read; `reason` says why no index helped                                    |
-| merged    | its rows are merged with those of other files, or its deletes are taken out                    |
-
-The predicate itself is evaluated on every row that comes out, so a decision can only be slow, never wrong.
+The predicate itself is evaluated on every row that comes out, so a file too many only costs time. One that is pruned is never looked at: bounds
+and indexes may err to one side only.
 
 Where deletion vectors, or the first-row engine, leave one live row of each key above level 0, no file is merged. Elsewhere files whose key
 ranges overlap are (`maintainer.merge.sections`), and of these statistics may remove single files only for what a condition says of the key:

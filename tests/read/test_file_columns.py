@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import maintainer.read.file_columns as file_columns
 from maintainer.format import binary_row
 from maintainer.merge.sections import overlapping
 from maintainer.model.bucket import BucketState
@@ -73,7 +75,7 @@ def stats_of(draw: st.DrawFn, columns: list[DataField], rows: int) -> SimpleStat
     if draw(st.integers(0, 9)) == 0:
         data[draw(st.integers(0, 1))] = draw(st.sampled_from([b"", b"\0\0\0\1", EMPTY_ROW, b"\xff" * 40]))
     counts = draw(st.sampled_from([tuple(nulls), tuple(nulls[:1]), None]))
-    return SimpleStats(*data, counts)
+    return SimpleStats(data[0], data[1], counts)
 
 
 @st.composite
@@ -187,3 +189,27 @@ def test_sections_are_those_of_merging(data: st.DataObject, texts: list[str]) ->
         for section in overlapping(read, [columns.files[index] for index in asked.tolist() if columns.files[index].file_name[0] == str(number)])
     ]
     assert found == sorted(expected)
+
+
+def test_what_was_asked_for_long_ago_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_columns, "MOST_KEPT", 3000)
+    columns = FileColumns(state_of([file_meta()]))
+    made: list[str] = []
+
+    def ask(names: str) -> str:
+        """What had to be made of these."""
+        made.clear()
+        for name in names:
+
+            def make(name: str = name) -> Any:
+                made.append(name)
+                return np.zeros(5000 if name == "L" else 999, np.int8), np.zeros(1, np.int8)
+
+            columns.kept(name, make)
+        return "".join(made)
+
+    assert ask("abcabc") == "abc"
+    assert ask("dabcd") == "d", "beside the last one the others have a place"
+    assert ask("L") == "L"
+    assert ask("bcdL") == "", "one that is larger than all may be, too"
+    assert ask("eL") == "eL", "but not for long"
