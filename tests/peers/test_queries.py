@@ -22,7 +22,7 @@ import maintainer
 from maintainer.data.values import json_rows, to_arrow_array
 from maintainer.model.predicate import And, Leaf, Op, Predicate, leaves
 from maintainer.model.schema import TableSchema
-from maintainer.model.types import BINARIES, FLOATS
+from maintainer.model.types import BINARIES, FLOATS, TypeRoot
 from maintainer.read.decisions import INDEXED, PRUNED, RAW
 from tests.peers import readers
 from tests.peers.readers import Rows, bag
@@ -117,7 +117,7 @@ def asked_of_pypaimon(table: Any, predicate: Predicate, schema: TableSchema) -> 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_pypaimon_rust_gives_the_same_rows(seed: int, tmp_path: Path) -> None:
     made, random, seen = _made(seed, tmp_path)
-    if rust_panics(made):
+    if rust_cannot_read(made):
         return
     for predicate, _ in zip(questions(random, seen), range(QUESTIONS), strict=False):
         if not rust_refuses(predicate) and not compares_floats(predicate, seen.schema):
@@ -158,9 +158,11 @@ def assert_same_plan(made: AskedTable, predicate: Predicate, theirs: dict[str, A
         assert mine == theirs.get(file.file, PRUNED), (predicate, file)
 
 
-def rust_panics(made: AskedTable) -> bool:
-    """It cannot filter ORC files that have deletion vectors."""
-    return any(file.name.endswith(".orc") and file.deleted_rows for file in made.table.files().files)
+def rust_cannot_read(made: AskedTable) -> bool:
+    """It panics where it filters ORC files that have deletion vectors. In an Avro file whose first record has no value in a ROW column, the
+    fields of all other values of the column are NULL."""
+    files, rows = made.table.files().files, any(field.type.root is TypeRoot.ROW for field in made.table.schema.fields)
+    return any((file.name.endswith(".orc") and file.deleted_rows) or (file.name.endswith(".avro") and rows) for file in files)
 
 
 def pypaimon_cannot_read(made: AskedTable) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,16 +20,17 @@ import pytest
 import maintainer
 from maintainer.data import new_avro_file, writer
 from maintainer.data.values import json_rows
-from maintainer.index.definition import FamilyName
+from maintainer.index.definition import MAINTAINED, FamilyName
 from maintainer.model.predicate import Leaf, Op
 from maintainer.read.decisions import RAW
 from tests.peers.readers import Rows, bag
-from tests.support.asked_tables import AskedTable, Row, Seen, arrow, as_json
+from tests.support.asked_tables import ENGINES, FORMATS, STATES, AskedTable, Drawn, Row, Seen, arrow, as_json
 from tests.support.campaign import share
 from tests.support.predicates import holds, order_key
 from tests.support.questions import Questions, as_arrow, as_expression, as_people_mean_it, as_sql, is_scalar
 
-SEEDS = share("random tables that are asked", short=10, long=1500)
+LONG = 1500
+SEEDS = share("random tables that are asked", short=10, long=LONG)
 QUESTIONS = share("random questions to each table", short=10, long=40)
 WAYS: tuple[dict[str, str], ...] = (
     {},
@@ -76,6 +78,15 @@ def test_rows_are_those_of_the_model_with_indexes_and_without(seed: int, tmp_pat
     if random.random() < 0.5:
         made.compact()
     ask(random, made, tables, QUESTIONS // 3)
+
+
+def test_a_long_run_has_every_family_with_every_engine_format_and_state_of_coverage() -> None:
+    """First-row tables, and those that are merged while they are read, have no index."""
+    drawn = [Drawn.of(seed) for seed in range(LONG)]
+    indexed = set(ENGINES) - {"first-row"}
+    with_family = {(family, each.engine, each.file_format, each.state) for each in drawn for family in each.families}
+    assert set(product(MAINTAINED, indexed, FORMATS, STATES)) - with_family == set()
+    assert set(product(ENGINES, FORMATS)) - {(each.engine, each.file_format) for each in drawn if each.state == "none"} == set()
 
 
 def files_of_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,58 @@ class Seen:
     rows: list[Row]
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What a seed makes of a table before there is one; `random` goes on from there."""
+
+    random: Random
+    engine: str
+    file_format: str
+    state: str
+    definitions: Mapping[str, str]
+    schema: Mapping[str, Any]
+
+    @staticmethod
+    def of(seed: int, for_peers: bool = False) -> Drawn:
+        random = Random(f"asked {seed}")
+        engine = ENGINE_OF_SEEDS[seed % len(ENGINE_OF_SEEDS)]
+        file_format = FORMATS[seed % len(FORMATS)]
+        state = STATES[seed % len(STATES)]
+        kind = "merged" if engine == "first-row" else random.choices(list(KINDS), [10, 1, 1])[0]
+        if kind != "deletion vectors":
+            state = "none"
+        columns = _columns(random, file_format, set(VALUE_TYPES) - PEERS_MISREAD if for_peers else VALUE_TYPES)
+        of_engine = {key: text for key, text in ENGINES[engine].items() if key != "ignore-delete" or not for_peers}
+        options = {"bucket": random.choice("112"), "write-only": "true", **of_engine, **KINDS[kind]}
+        options |= {key: random.choice(values) for key, values in CHOICES.items() if random.random() < 0.2}
+        if file_format == "mixed":
+            options["file.format.per.level"] = "0:avro,1:orc,2:parquet,3:orc"
+        else:
+            options["file.format"] = file_format
+        if engine == "aggregation":
+            options |= _functions(random, columns)
+        definitions = _definitions(random, columns) if state != "none" else {}
+        if "pk-fm.index.columns" in definitions and random.random() < 0.7:
+            options["fm-index.locate-cost-ratio"] = "1"  # else FM tells of such small tables only what is nowhere
+        if state in ("complete", "damaged", "stale"):
+            options |= definitions
+        keys = [name for name in columns if name[0] in "pk"]
+        names = list(columns)
+        if random.random() < 0.3:
+            random.shuffle(names)
+        schema = {
+            "fields": [{"name": name, "type": str(columns[name])} for name in names],
+            "partitionKeys": [name for name in keys if name[0] == "p"],
+            "primaryKeys": keys,
+            "options": options,
+        }
+        return Drawn(random, engine, file_format, state, definitions, schema)
+
+    @property
+    def families(self) -> list[str]:
+        return [key.split(".")[0].removeprefix("pk-") for key in self.definitions]
+
+
 @dataclass
 class AskedTable:
     """A table, and all records that were written into it, by key; values in the order of the latest schema."""
@@ -140,40 +192,9 @@ class AskedTable:
 
         `for_peers`: without times that pypaimon and pypaimon-rust hold as nanoseconds, or cut to microseconds, and without ignored deletes.
         """
-        random = Random(f"asked {seed}")
-        engine = ENGINE_OF_SEEDS[seed % len(ENGINE_OF_SEEDS)]
-        file_format = FORMATS[seed % len(FORMATS)]
-        state = STATES[seed % len(STATES)]
-        kind = "merged" if engine == "first-row" else random.choices(list(KINDS), [10, 1, 1])[0]
-        if kind != "deletion vectors":
-            state = "none"
-        columns = _columns(random, file_format, set(VALUE_TYPES) - PEERS_MISREAD if for_peers else VALUE_TYPES)
-        of_engine = {key: text for key, text in ENGINES[engine].items() if key != "ignore-delete" or not for_peers}
-        options = {"bucket": random.choice("112"), "write-only": "true", **of_engine, **KINDS[kind]}
-        options |= {key: random.choice(values) for key, values in CHOICES.items() if random.random() < 0.2}
-        if file_format == "mixed":
-            options["file.format.per.level"] = "0:avro,1:orc,2:parquet,3:orc"
-        else:
-            options["file.format"] = file_format
-        if engine == "aggregation":
-            options |= _functions(random, columns)
-        definitions = _definitions(random, columns) if state != "none" else {}
-        if state in ("complete", "damaged", "stale"):
-            options |= definitions
-        keys = [name for name in columns if name[0] in "pk"]
-        names = list(columns)
-        if random.random() < 0.3:
-            random.shuffle(names)
-        schema = maintainer.create_table(
-            str(directory / "db.db" / "t"),
-            {
-                "fields": [{"name": name, "type": str(columns[name])} for name in names],
-                "partitionKeys": [name for name in keys if name[0] == "p"],
-                "primaryKeys": keys,
-                "options": options,
-            },
-        )
-        made = AskedTable(schema.store.uri, random, engine, state, definitions, [], {}, for_peers)
+        drawn = Drawn.of(seed, for_peers)
+        schema = maintainer.create_table(str(directory / "db.db" / "t"), drawn.schema)
+        made = AskedTable(schema.store.uri, drawn.random, drawn.engine, drawn.state, drawn.definitions, [], {}, for_peers)
         made._draw_pools(schema.schema)
         return made
 
@@ -421,7 +442,7 @@ def _definitions(random: Random, columns: Mapping[str, DataType]) -> dict[str, s
     """Options with some columns of each family, at least one in all."""
     keys = [name for name, of in columns.items() if is_scalar(of) and of.root not in BINARIES and of.root is not TypeRoot.TIME]
     random.shuffle(keys)
-    texts = [name for name in keys if columns[name].root in CHARACTERS and random.random() < 0.3][:1]
+    texts = [name for name in keys if columns[name].root in CHARACTERS and random.random() < 0.5][:1]
     keys = [name for name in keys if name not in texts]
     families = {
         "btree": keys[: random.randrange(1, 4)],

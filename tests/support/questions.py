@@ -57,7 +57,7 @@ def tests_of(data_type: DataType) -> tuple[Op, ...]:
     if data_type.root in CHARACTERS or data_type.root in BINARIES:
         asked += TEXT_TESTS
     if data_type.root in CHARACTERS:
-        asked += (Op.LIKE, Op.LIKE)
+        asked += (*TEXT_TESTS, Op.LIKE, Op.LIKE)
     return asked
 
 
