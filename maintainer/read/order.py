@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from maintainer.model.types import NESTED, TypeRoot
 from maintainer.read.residual import comparable
 
 _UNORDERED = NESTED | {TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY}
+_DIRECTIONS = ("asc", "desc")
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,12 @@ def sort_keys(order_by: OrderBy | None, schema: TableSchema) -> tuple[SortKey, .
         return ()
     if isinstance(order_by, str):
         items: Sequence[Any] = [order_by] if schema.has_field(order_by) else split_names(order_by)
+    elif isinstance(order_by, SortKey) or _is_pair(order_by):
+        items = [order_by]
+    elif isinstance(order_by, list | tuple):
+        items = order_by
     else:
-        items = cast(Sequence[Any], [order_by] if isinstance(order_by, SortKey) or _is_pair(order_by) else order_by)
+        raise _unordered(order_by)
     return tuple(_sort_key(item, schema) for item in items)
 
 
@@ -97,7 +102,7 @@ def unquoted(name: str) -> str:
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str) and value[1].lower() in ("asc", "desc")
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str) and value[1].lower() in _DIRECTIONS
 
 
 def _sort_key(item: str | SortKey | tuple[str, str], schema: TableSchema) -> SortKey:
@@ -105,22 +110,28 @@ def _sort_key(item: str | SortKey | tuple[str, str], schema: TableSchema) -> Sor
         key = item
     elif isinstance(item, str):
         key = SortKey(item) if schema.has_field(item) else _parsed(item.strip())
+        if not key.column or (key.column.lower() in _DIRECTIONS and not schema.has_field(key.column)):
+            raise _unordered(item)
         first, *more = key.column.split() or [""]
         if more and schema.has_field(first) and not schema.has_field(key.column):
             raise UsageError(f"cannot order by {item.strip()!r}: only ASC or DESC may follow column {first!r}")
-    elif _is_pair(item):
+    elif _is_pair(item) and isinstance(item[0], str):
         key = SortKey(item[0], item[1].lower() == "desc")
     else:
-        raise UsageError(f"order by a column's name, or (name, 'desc'), not by {item!r}")
+        raise _unordered(item)
     data_type = schema.field(key.column).type
     if data_type.root in _UNORDERED:
         raise UsageError(f"column {key.column!r} of type {data_type.sql()} has no order")
     return key
 
 
+def _unordered(asked: object) -> UsageError:
+    return UsageError(f"order by a column's name, 'name DESC', or (name, 'desc'), or a list of these, not by {asked!r}")
+
+
 def _parsed(text: str) -> SortKey:
     """A column's name, perhaps in backticks, and ASC or DESC."""
     name, _, direction = text.rpartition(" ")
-    if direction.lower() not in ("asc", "desc"):
+    if direction.lower() not in _DIRECTIONS or not name.strip():
         name, direction = text, "asc"
     return SortKey(unquoted(name.strip()), direction.lower() == "desc")

@@ -12,6 +12,7 @@ import datetime as dt
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -85,6 +86,11 @@ class Scan:
         """The columns that come out."""
         _, schema = self._resolve()
         return tuple(schema.field(name) for name in self._checked(schema)[0])
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows that come out; data files are not looked at for it."""
+        return value_schema(self.fields)
 
     def plan(self) -> ScanPlan:
         """What is done with each file of the snapshot."""
@@ -163,6 +169,8 @@ class Scan:
         if sum(chosen is not None for chosen in (self.snapshot_id, self.tag, self.as_of)) > 1:
             raise UsageError("only one of snapshot_id, tag and as_of can choose the snapshot")
         if self.snapshot_id is not None:
+            if isinstance(self.snapshot_id, bool) or not isinstance(self.snapshot_id, Integral):
+                raise UsageError(f"snapshot_id is the number of a snapshot, not {self.snapshot_id!r}")
             snapshot: Snapshot | None = self.store.snapshot(self.snapshot_id)
         elif self.tag is not None:
             snapshot = self.store.tag(self.tag)
@@ -200,8 +208,14 @@ class Scan:
         """The columns that come out, and the sort keys; `also` is a column that is not the table's."""
         if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 0):
             raise UsageError(f"limit must be a number of rows, not {self.limit!r}")
+        if self.memory is not None and (isinstance(self.memory, bool) or not isinstance(self.memory, Integral)):
+            raise UsageError(f"memory is a number of bytes, not {self.memory!r}")
+        if self.spill is not None and not hasattr(self.spill, "limit"):
+            raise UsageError(f"spill is a maintainer.Spill, not {self.spill!r}")
         columns = schema.names if self.columns is None else (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
         for name in columns:
+            if not isinstance(name, str):
+                raise UsageError(f"columns are given by their names, not by {name!r}")
             if name != also:
                 schema.field(name)
         if len(set(columns)) < len(columns):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 
+from maintainer.data.values import timestamp_text
 from maintainer.errors import UsageError
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import CommitKind, Snapshot
@@ -73,8 +74,24 @@ def at_time(store: TableStore, moment: int | str | dt.datetime) -> Snapshot:
     """The newest snapshot that is not younger than a time: epoch milliseconds, or a time or text (of the session time zone)."""
     found = store.snapshot_as_of(_millis(moment, store.options().time_zone))
     if found is None:
-        raise UsageError(f"{store.name}: there is no snapshot as old as {moment}")
+        raise UsageError(f"{store.name}: there is no snapshot as old as {_shown(moment)}; {_oldest(store)}")
     return found
+
+
+def _shown(moment: int | str | dt.datetime) -> str:
+    """A time as it was given; milliseconds also as what they are, since seconds are easily taken for them."""
+    text = str(moment).strip()
+    return f"{text} ({_clock(int(text))})" if text.lstrip("-").isdecimal() else text
+
+
+def _oldest(store: TableStore) -> str:
+    ids = store.snapshot_ids()
+    oldest = store.find_snapshot(ids[0]) if ids else None
+    return "the table has no snapshot" if oldest is None else f"the oldest is {oldest.id}, of {_clock(oldest.time_millis)}"
+
+
+def _clock(millis: int) -> str:
+    return f"{timestamp_text(millis * 1_000_000).replace('T', ' ')[:-6]} UTC"
 
 
 def _travelled(store: TableStore, key: str, options: TableOptions) -> Snapshot:
@@ -117,6 +134,8 @@ def _millis(moment: int | str | dt.datetime, time_zone: str) -> int:
         return int(moment)
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
+    if not isinstance(moment, str | dt.date) and type(moment).__module__.split(".")[0] == "builtins":
+        raise UsageError(f"a time is wanted, a text like '2024-01-31 23:59:59', or whole milliseconds since 1970, not {moment!r}")
     nanos = place(moment, DataType(TypeRoot.TIMESTAMP_LTZ, precision=9), "as of", time_zone).value
     if nanos is None:
         raise UsageError(f"{moment!r} is too far away")

@@ -152,3 +152,10 @@ def test_batches_are_of_the_columns_asked_for(table: BuiltTable) -> None:
     assert [field.name for field in answer.fields] == answer.schema.names == ["x", "id"]
     batches: Iterator[pa.RecordBatch] = answer.batches
     assert all(batch.schema.equals(answer.schema) for batch in batches)
+
+
+def test_the_schema_of_a_scan_is_that_of_its_rows_and_takes_no_data_files(table: BuiltTable) -> None:
+    for columns in (None, ["x", "id"], []):
+        scan = Scan(table.store, "a > 1000", columns)
+        assert scan.schema == scan.to_arrow().schema
+        assert scan.splits() == []

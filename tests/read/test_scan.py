@@ -200,7 +200,13 @@ def test_wrong_questions_are_refused(table: BuiltTable) -> None:
         (lambda: Scan(store, limit=-1), "limit must be a number of rows"),
         (lambda: Scan(store, snapshot_id=9), "there is no snapshot 9; there are 1 to 1"),
         (lambda: Scan(store, tag="t"), "there is no tag 't'"),
-        (lambda: Scan(store, as_of=5), "no snapshot as old as 5"),
+        (lambda: Scan(store, as_of=5), r"no snapshot as old as 5 \(1970-01-01 00:00:00.005 UTC\); the oldest is 1, of \d{4}-.* UTC$"),
+        (lambda: Scan(store, as_of="2001-01-01 10:00"), "no snapshot as old as 2001-01-01 10:00; the oldest is 1, of "),
+        (lambda: Scan(store, as_of=1.5), "a time is wanted, a text like .*, or whole milliseconds since 1970, not 1.5"),  # type: ignore[arg-type]
+        (lambda: Scan(store, snapshot_id="1"), "snapshot_id is the number of a snapshot, not '1'"),  # type: ignore[arg-type]
+        (lambda: Scan(store, columns=[0]), "columns are given by their names, not by 0"),  # type: ignore[list-item]
+        (lambda: Scan(store, memory="10 mb"), "memory is a number of bytes, not '10 mb'"),  # type: ignore[arg-type]
+        (lambda: Scan(store, spill="/tmp"), "spill is a maintainer.Spill, not '/tmp'"),  # type: ignore[arg-type]
         (lambda: Scan(store, snapshot_id=1, tag="t"), "only one of"),
         (lambda: Scan(store, as_of="yesterday"), "is not a timestamp"),
     ):
