@@ -50,6 +50,11 @@ class Expression:
     def __invert__(self) -> Expression:
         return Negation(self)
 
+    def __rand__(self, other: object) -> NoReturn:  # 1 & (col("b") > 2), as in col("a") == 1 & (col("b") > 2)
+        raise UsageError(f"{other!r} is not a condition; each comparison beside & and | stands in parentheses, as in (a == 1) & (b > 2)")
+
+    __ror__ = __rand__
+
     def __bool__(self) -> NoReturn:
         raise UsageError(
             "a condition has no truth value of its own: join conditions with & and |, negate with ~, and use .between(a, b) for a < c < b"
@@ -102,6 +107,7 @@ class Column:
     def __invert__(self) -> Expression:
         return ~_condition(self)
 
+    __rand__ = __ror__ = Expression.__rand__
     __bool__ = Expression.__bool__
 
     def _compare(self, op: Op, value: Any) -> Test:
@@ -225,6 +231,8 @@ def _leaf(test: Test, negate: bool, schema: TableSchema, time_zone: str) -> Pred
         return Leaf(op, name, (_text_literal(op, test.literals[0], data_type, name),), negated=negate)
     if op in _ARRAY_OPS:
         return _array_leaf(test, negate, data_type, time_zone)
+    if op == Op.EQ and test.literals[0] is True and data_type.root != TypeRoot.BOOLEAN:
+        raise UsageError(f"column {name!r} is of type {data_type.sql()}; only a BOOLEAN column is true, or a condition by itself")
     if negate:
         op = _OPPOSITE[op]
     places = [None if is_null(literal) else place(literal, data_type, name, time_zone) for literal in test.literals]

@@ -248,7 +248,8 @@ def test_a_column_alone_is_a_condition_and_is_joined_as_any_other() -> None:
     [
         (lambda: col("nope") == 1, "no column 'nope'; the columns are id, b, ti"),
         (lambda: col("id") == "5", "str '5' is not a value for column 'id' of type INT; give a number"),
-        (lambda: col("id") == True, "bool True is not a value for column 'id' of type INT"),  # noqa: E712
+        (lambda: col("id") == True, "column 'id' is of type INT; only a BOOLEAN column is true, or a condition by itself$"),  # noqa: E712
+        (lambda: col("id") != True, "bool True is not a value for column 'id' of type INT"),  # noqa: E712
         (lambda: col("id") == math.nan, "float nan is not a value for column 'id' of type INT"),
         (lambda: col("d") == Decimal("sNaN"), "Decimal Decimal\\('sNaN'\\) is not a value for column 'd' of type DOUBLE"),
         (lambda: col("ns") == np.datetime64(1, "ps"), "000000000001'\\) is not a value for column 'ns'"),
@@ -281,7 +282,10 @@ def test_a_column_alone_is_a_condition_and_is_joined_as_any_other() -> None:
         (lambda: (col("id") == 1) & 5, "5 is not a condition"),
         (lambda: col("b") and col("id") == 2, "join conditions with &"),
         (lambda: not col("b"), "negate with ~"),
-        (lambda: ~col("id"), "bool True is not a value for column 'id' of type INT"),
+        (lambda: col("id"), "column 'id' is of type INT; only a BOOLEAN column is true, or a condition by itself$"),
+        (lambda: ~col("id"), "only a BOOLEAN column is true"),
+        (lambda: col("b") == True & (col("id") == 2), r"True is not a condition; each comparison beside & and \| stands in parentheses"),
+        (lambda: col("id") == 1 | col("id") == 2, r"1 is not a condition; each comparison beside & and \| stands in parentheses"),  # type: ignore[operator]
         (lambda: col(5), "given by its name"),  # type: ignore[arg-type]
     ],
 )
