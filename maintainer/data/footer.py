@@ -27,7 +27,7 @@ Sizes = npt.NDArray[np.int64]
 _CHUNK_BYTES = 700
 """What Arrow holds of a column chunk of a footer, beside names and bounds."""
 _LEAST_DECODED = 8
-"""Bytes of a value, about, of which the file has no more than a number in a dictionary."""
+"""Bytes of a value, about, of which the file has no more than a number in a dictionary, and of a text beside its letters."""
 _MOST = 1 << 50
 """Beyond the size of any file: sums of it are still numbers of 64 bits."""
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -100,8 +100,17 @@ def _chunks(metadata: pq.FileMetaData, leaf: int) -> _Chunks:
         start = chunk.data_page_offset
         if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
             start = min(start, chunk.dictionary_page_offset)
-        found.append((start, chunk.total_compressed_size, max(chunk.total_uncompressed_size, _LEAST_DECODED * chunk.num_values)))
+        value = _LEAST_DECODED + _text_size(metadata, leaf, chunk)
+        found.append((start, chunk.total_compressed_size, max(chunk.total_uncompressed_size, value * chunk.num_values)))
     return _Chunks(*np.array([[min(max(number, 0), _MOST) for number in row] for row in found], dtype=np.int64).reshape(-1, 3).T)
+
+
+def _text_size(metadata: pq.FileMetaData, leaf: int, chunk: Any) -> int:
+    """Bytes of a text, about, of which the file has no more than a number in a dictionary: those of the longer one of its bounds."""
+    if chunk.physical_type != "BYTE_ARRAY" or metadata.schema.column(leaf).physical_type != chunk.physical_type:
+        return 0
+    statistics = chunk.statistics if any(encoding.endswith("_DICTIONARY") for encoding in chunk.encodings) else None
+    return max(len(statistics.min_raw), len(statistics.max_raw)) if statistics is not None and statistics.has_min_max else 0
 
 
 def leaf_index(schema: pa.Schema, name: str) -> int | None:
