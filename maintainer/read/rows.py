@@ -200,7 +200,7 @@ class _FileRows:
     def _beside(self, data: DataFile, groups: Sequence[int], positions: Positions, left: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The other columns of the rows at these positions beside those that were tested."""
         tested, start = pa.Table.from_batches(left).combine_chunks(), 0
-        rows = self._batch_rows(data, groups, self.others)
+        rows = self._batch_rows(data, groups, [*self.tested, *self.others])
         for at, batch in data.selected(self.others, positions, rows, groups):
             beside = tested.slice(start, len(at)).to_batches()
             assert len(beside) == 1
