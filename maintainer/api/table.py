@@ -148,7 +148,7 @@ class Table:
 
     def read_split(
         self,
-        split: bytes | Split,
+        split: bytes | Split | ScanSplit,
         columns: Sequence[str] | None = None,
         where: str | Predicate | Any = None,
         *,

@@ -288,6 +288,9 @@ _SEVERITY = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def _explain(document: Document, console: Console) -> None:
+    if not document["files"]:
+        _heading(document, console, "Nothing was written to this table yet." if document["snapshot"] is None else "There are no rows in it.")
+        return
     _heading(document, console)
     steps = document["steps"]
     telling = [step for number, step in enumerate(steps) if number in (0, len(steps) - 1) or step["files"] < steps[number - 1]["files"]]

@@ -23,7 +23,7 @@ from maintainer.errors import MissingFile, UsageError
 from maintainer.model.predicate import And, Leaf, Or, Predicate, fields_of
 from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import Snapshot
-from maintainer.model.split import Split
+from maintainer.model.split import DataSplit, IndexedSplit, Split
 from maintainer.model.types import DataField
 from maintainer.read import travel
 from maintainer.read.decisions import ScanPlan
@@ -150,10 +150,16 @@ class Scan:
         reader = SplitReader(self.store, plan.schema, self._checked(plan.schema)[0], plan.predicate, self.memory, self.spill)
         return [ScanSplit(reader, split) for split in splits_of(self.store, plan)]
 
-    def of_split(self, split: bytes | Split) -> ScanSplit:
+    def of_split(self, split: bytes | Split | ScanSplit) -> ScanSplit:
         """What the scan asks, of a split that was planned by whom ever; which snapshot it is of is up to the split."""
         if self.order_by is not None or self.limit is not None or (self.snapshot_id, self.tag, self.as_of) != (None, None, None):
             raise UsageError("a split is of some snapshot already, and is read without order_by and limit")
+        if isinstance(split, ScanSplit):
+            split = split.split
+        elif isinstance(split, bytearray | memoryview):
+            split = bytes(split)
+        elif not isinstance(split, bytes | DataSplit | IndexedSplit):
+            raise UsageError(f"a split is the bytes that a planner serialized, not {type(split).__name__}")
         schema = travel.chosen_schema(self.store)
         with naming(self.store.name):
             check_readable(schema)

@@ -38,9 +38,9 @@ class ScanSplit:
     split: Split
 
     def __repr__(self) -> str:
-        data = self._data
-        files = f"{len(data.files)} file{'' if len(data.files) == 1 else 's'}"
-        return f"<ScanSplit {self.reader.store.name}, snapshot {data.snapshot_id}, bucket {data.bucket}: {files}, {self.rows} rows>"
+        data, files, rows = self._data, len(self._data.files), self.rows
+        held = f"{files} file{'' if files == 1 else 's'}, {rows} row{'' if rows == 1 else 's'}"
+        return f"<ScanSplit {self.reader.store.name}, snapshot {data.snapshot_id}, bucket {data.bucket}: {held}>"
 
     @property
     def _data(self) -> DataSplit:

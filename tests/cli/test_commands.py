@@ -175,6 +175,12 @@ class TestRows:
         assert "indexed" in shown
         assert "bytes left" in shown
 
+    def test_explaining_a_table_without_rows_shows_no_empty_tables(self, tmp_path: Path) -> None:
+        table = maintainer.create_table(
+            tmp_path / "t", {"fields": [{"name": "id", "type": "INT NOT NULL"}], "primaryKeys": ["id"], "options": {"bucket": "1"}}
+        )
+        assert run("query", tmp_path / "t", "--explain").stdout == f"{table.name}\nNothing was written to this table yet.\n"
+
     def test_a_condition_that_cannot_be_read_is_shown(self, busy: Path) -> None:
         assert "nothing" in refused(2, "query", busy, "--where", "nothing = 1")
         refused(2, "query", busy, "--where", "id = ")

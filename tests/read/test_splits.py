@@ -110,6 +110,16 @@ def test_each_file_is_a_split_and_so_is_each_section(table: Table, merged: Table
     assert shapes == [(2, False), (1, True), (3, False)]
 
 
+def test_a_split_is_read_in_whatever_form_it_is_held(table: Table) -> None:
+    (split, *_) = table.scan("a = 1", columns=["id"]).splits()
+    data = split.to_bytes()
+    for held in (split, split.split, data, bytearray(data), memoryview(data)):
+        assert rows(table.read_split(held, ["id"], "a = 1")) == rows(split)  # type: ignore[arg-type]
+    for wrong in ("text", None, 5, [data]):
+        with pytest.raises(UsageError, match="a split is the bytes that a planner serialized, not "):
+            table.read_split(wrong)  # type: ignore[arg-type]
+
+
 def test_a_split_says_what_it_is(table: Table) -> None:
     split = table.scan("a = 1", columns=["id"]).splits()[0]
     assert split.rows == 4

@@ -127,7 +127,7 @@ class FMReader:
 
     def why_not(self, leaf: Leaf) -> str:
         """See `FamilyReader.why_not`."""
-        return f"does not answer {leaf.op}" if _question(leaf) is None else f"has it more often than {LOCATE_COST_RATIO} allows"
+        return f"does not answer {leaf.op}" if _question(leaf) is None else f"has it too often to be better than reading ({LOCATE_COST_RATIO})"
 
     def evaluate_all(self, leaves: Iterable[Leaf]) -> BitMap64 | None:
         """The ordinals of all rows that satisfy all leaves, and perhaps some more; None when this payload cannot answer any of them."""
