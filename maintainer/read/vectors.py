@@ -65,12 +65,19 @@ class DeletionVectors:
         vector = DeletionRange(file, where.offset, where.length, where.cardinality)
         with reading:  # others that want a vector of this file find the bytes
             try:
-                data, offset = self._bytes(path, vector, kept)
-                found = deletion_vector.decode_at(data, vector, offset)
+                try:
+                    found = self._read(path, vector, kept)
+                except CorruptFile:
+                    self._kept.forget(path)  # bytes that were kept may be of a reading that went wrong, or of a file that was repaired
+                    found = self._read(path, vector, kept)
             except CorruptFile as error:
                 raise error.at(self._store.storage.display(path)) from error
         kept.put(where, found, where.length)
         return found
+
+    def _read(self, path: str, vector: DeletionRange, kept: Kept) -> BitMap64:
+        data, offset = self._bytes(path, vector, kept)
+        return deletion_vector.decode_at(data, vector, offset)
 
     def _bytes(self, path: str, vector: DeletionRange, kept: Kept) -> tuple[bytes, int]:
         """Bytes with a vector in them, and where they begin in the file."""
