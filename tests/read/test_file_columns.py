@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from maintainer.format import binary_row
 from maintainer.merge.sections import overlapping
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, SimpleStats
-from maintainer.model.predicate import Predicate, fields_of
+from maintainer.model.predicate import Leaf, Op, Predicate, fields_of
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataField, DataType
 from maintainer.model.values import order_key
@@ -213,3 +214,41 @@ def test_what_was_asked_for_long_ago_makes_way(monkeypatch: pytest.MonkeyPatch) 
     assert ask("L") == "L"
     assert ask("bcdL") == "", "one that is larger than all may be, too"
     assert ask("eL") == "eL", "but not for long"
+
+
+@pytest.mark.parametrize("data_type", ["FLOAT", "DOUBLE"])
+def test_bounds_of_floats_leave_room_for_minus_zero_and_nan(data_type: str) -> None:
+    """Writers that compare like IEEE may have one zero for the other, and no NaN, in their statistics."""
+    bounds = ranked([0.0, 1.0, math.nan], [1.0, 2.0, math.nan], type_(data_type))
+
+    def may(op: Op, *literals: float) -> list[bool]:
+        return may_match(Leaf(op, "c", literals), lambda _: bounds, 3).tolist()
+
+    assert may(Op.EQ, -0.0) == [True, False, True]
+    assert may(Op.LT, 0.0) == [True, False, True]
+    assert may(Op.LT, -0.0) == [False, False, True]
+    assert may(Op.GT, math.inf) == may(Op.EQ, math.nan) == may(Op.IS_NAN) == [True, True, True]
+
+
+def test_a_text_that_was_cut_within_a_character_is_no_upper_bound() -> None:
+    bounds = ranked(["a", "a"], ["a" * 15 + "?", "a" * 15 + "b"], type_("STRING"))
+    assert may_match(Leaf(Op.EQ, "c", ("b",)), lambda _: bounds, 2).tolist() == [True, False]
+
+
+def test_padded_texts_are_no_bounds() -> None:
+    """ORC pads CHAR in its statistics, and not only there."""
+    char = type_("CHAR(3)")
+    read = TableSchema(1, (DataField(0, "c", char),), 0)
+    stats = SimpleStats(binary_row.serialize(["ab "], [char]), binary_row.serialize(["ab "], [char]), (0,))
+    made = [file_meta(name, value_stats=stats, value_stats_cols=None, schema_id=1) for name in ("f.orc", "f.parquet")]
+    bounds = FileColumns(state_of(made, read=read)).bounds(read.fields[0], lambda _: read)
+    assert may_match(Leaf(Op.EQ, "c", ("ab",)), lambda _: bounds, 2).tolist() == [True, False]
+
+
+def test_files_of_level_0_with_floating_keys_overlap_all_others() -> None:
+    keys = schema({"k": "DOUBLE", "v": "INT"}, ["k"])
+    ends = [binary_row.serialize([float(each)], keys.key_types) for each in range(6)]
+    made = [file_meta(f"f{at}", level, min_key=ends[2 * at], max_key=ends[2 * at + 1]) for at, level in enumerate((1, 1, 0))]
+    columns = FileColumns(state_of(made, read=keys))
+    assert columns.sections(np.arange(3), keys.key_types)[2].tolist() == [3]
+    assert columns.sections(np.arange(2), keys.key_types)[2].tolist() == [1, 1]
