@@ -222,7 +222,8 @@ def test_bounds_of_floats_leave_room_for_minus_zero_and_nan(data_type: str) -> N
     bounds = ranked([0.0, 1.0, math.nan], [1.0, 2.0, math.nan], type_(data_type))
 
     def may(op: Op, *literals: float) -> list[bool]:
-        return may_match(Leaf(op, "c", literals), lambda _: bounds, 3).tolist()
+        found: list[bool] = may_match(Leaf(op, "c", literals), lambda _: bounds, 3).tolist()
+        return found
 
     assert may(Op.EQ, -0.0) == [True, False, True]
     assert may(Op.LT, 0.0) == [True, False, True]
