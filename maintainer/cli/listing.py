@@ -77,6 +77,25 @@ def show(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[st
         say(console, "(shortened to fit; --json has all of it)", "dim")
 
 
+def show_records(console: Console, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows of many columns: a table while each of them has room for a word, else the rows one below the other, a line for each value."""
+    from rich.table import Table
+
+    columns = [Column(title, wraps=True) for title in titles]
+    if _room(range(len(columns)), _least(columns, _widths(columns, rows), TIGHT_TEXT)) <= console.width:
+        show(console, columns, rows)
+        return
+    for number, row in enumerate(rows, 1):
+        console.print()
+        say(console, f"row {number}", "dim")
+        table = Table(box=None, show_header=False, show_edge=False, pad_edge=False, padding=(0, GAP, 0, 0))
+        table.add_column(overflow="fold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for title, value in zip(titles, row, strict=True):
+            table.add_row(text(title), text(value))
+        console.print(table)
+
+
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
     from rich.cells import cell_len
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from maintainer.cli.listing import NOTHING, Column, say, show, text
+from maintainer.cli.listing import NOTHING, Column, say, show, show_records, text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,7 @@ def cell(value: Any) -> str:
 
 
 def rows(columns: Sequence[str], found: Sequence[Mapping[str, Any]], console: Console) -> None:
-    show(console, [Column(column, wraps=True) for column in columns], [[cell(row[column]) for column in columns] for row in found])
+    show_records(console, columns, [[cell(row[column]) for column in columns] for row in found])
 
 
 def _coverage(document: Document, console: Console) -> None:

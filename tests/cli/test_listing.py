@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from maintainer.cli.listing import Column, say, show
+from maintainer.cli.listing import Column, say, show, show_records
 
 UUID = "a73077d8-6897-4daf-92c9-9bdc21c7d37f"
 COLUMNS = [
@@ -81,3 +81,34 @@ def test_nothing_commands_the_terminal() -> None:
     output = console.file.getvalue()
     assert "\\x1b[2Jx" in output and "y\\x9b" in output and "\x1b[2J" not in output
     assert "/a/[red]b/c" + "d" * 30 + "\\x1b\n" in output
+
+
+def records(width: int, titles: list[str], rows: list[list[str]]) -> list[str]:
+    console = Console(file=StringIO(), width=width, highlight=False)
+    show_records(console, titles, rows)
+    assert isinstance(console.file, StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_rows_of_many_columns_come_one_below_the_other_where_a_table_would_be_too_narrow() -> None:
+    titles = ["id", "customer", "note"]
+    rows = [["1", "customer-000001", "at the door, [b]please[/b]"], ["2", "NULL", "a note that takes more than a line"]]
+    assert records(60, titles, rows)[1] == "id  customer         note"
+    assert records(24, titles, rows)[1] == "id  customer   note"
+    assert (
+        "\n".join(records(23, titles, rows))
+        == """
+row 1
+id        1
+customer  customer-0000
+          01
+note      at the door,
+          [b]please[/b]
+
+row 2
+id        2
+customer  NULL
+note      a note that
+          takes more
+          than a line"""
+    )
