@@ -23,6 +23,9 @@ from maintainer.read.decisions import FilePlan, ScanPlan
 from maintainer.table.store import TableStore
 from maintainer.table.support import findings
 
+MOST_SHOWN = 50
+"""Files, and buckets with hidden rows, of an explanation as text."""
+
 
 @dataclass(frozen=True)
 class FileDecision(Entry):
@@ -71,6 +74,21 @@ class Explanation(Report):
     files: tuple[FileDecision, ...]
     steps: tuple[StepLeft, ...]
     hidden: tuple[Hidden, ...]
+
+    def __str__(self) -> str:
+        """For people: what the steps leave, the files that are read, and what is hidden; everything else is in the members."""
+        lines = [self.table if self.snapshot is None else f"{self.table}  snapshot {self.snapshot}"]
+        for number, step in enumerate(self.steps):
+            if number in (0, len(self.steps) - 1) or step.files < self.steps[number - 1].files:
+                lines.append(f"{step.step:<12}{step.files:>9,} files left {step.rows:>15,} rows left")
+        read = [file for file in self.files if file.rows]
+        for file in read[:MOST_SHOWN]:
+            home = "".join(f"{name}={value}/" for name, value in file.partition.items()) + f"bucket-{file.bucket}/{file.file}"
+            lines.append(f"{file.decision:<8} {file.rows:>12,} rows  {home}  {file.reason}")
+        if len(read) > MOST_SHOWN:
+            lines.append(f"… and {len(read) - MOST_SHOWN:,} more files")
+        lines += [f"hidden   {each.rows:>12,} rows  bucket {each.bucket}: {each.reason}; {each.do}" for each in self.hidden[:MOST_SHOWN]]
+        return "\n".join(lines)
 
 
 def explained(store: TableStore, plan: ScanPlan) -> Explanation:

@@ -91,6 +91,31 @@ def test_the_explanation_has_the_documented_shape(table: BuiltTable) -> None:
     assert document["files"][4]["ranges"] is None
 
 
+def test_an_explanation_is_printed_for_people(table: BuiltTable) -> None:
+    shown = str(Scan(table.store, "a = 1").explain()).splitlines()
+    assert shown[0] == f"{table.store.name}  snapshot 1"
+    assert [line.split()[:2] for line in shown[1:4]] == [["files", "5"], ["level", "4"], ["index", "4"]]
+    read = [line.split(maxsplit=4) for line in shown[4:-1]]
+    assert [(decision, rows, reason) for decision, rows, _, _, reason in read] == [
+        *[("indexed", "4", "index: 4 of 20 rows")] * 2,
+        ("indexed", "2", "index: 2 of 10 rows"),
+        ("raw", "10", "a: APPEND file above level 0: not an index source"),
+    ]
+    assert all(where.startswith("bucket-0/data-") for _, _, _, where, _ in read)
+    assert shown[-1].startswith("hidden") and shown[-1].split(maxsplit=3)[3].startswith(
+        "bucket 0: level 0: not visible until compacted; maintainer once "
+    )
+    assert str(Scan(open_store(table.store.uri), "a > 9").explain()).splitlines()[-1].split() == [
+        "index",
+        "0",
+        "files",
+        "left",
+        "0",
+        "rows",
+        "left",
+    ]
+
+
 def test_positions_count_deleted_rows(table: BuiltTable) -> None:
     scan = Scan(table.store, "a IN (2, 3)")
     assert scan.explain().files[0].ranges == ((2, 3), (7, 8), (12, 13), (17, 18))
