@@ -377,11 +377,13 @@ def _zstd(chunk: bytes, most: int) -> bytes:
 def _zlib(chunk: bytes, most: int) -> bytes:
     unpacker = zlib.decompressobj(-15)
     try:
-        data = unpacker.decompress(chunk, most)
+        data = unpacker.decompress(chunk, most + 1)
     except zlib.error as error:
         raise CorruptFile(f"a chunk cannot be decompressed: {error}") from error
-    if not unpacker.eof and unpacker.decompress(unpacker.unconsumed_tail, 1):
+    if len(data) > most:
         raise CorruptFile(f"a chunk has more than {most} bytes")
+    if not unpacker.eof:
+        raise CorruptFile("a chunk cannot be decompressed: it is cut off")
     return data
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import os
 import random
+import zlib
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.orc as arrow_orc
 import pytest
+import zstandard
 
 from maintainer.errors import CorruptFile, MaintainerError
 from maintainer.format import binary_row, orc, orc_lengths
@@ -123,3 +125,20 @@ def test_bounds_of_char_columns_are_padded_and_so_none() -> None:
     stats = SimpleStats(row, row, (0, 0))
     assert file_stats("data-1.orc", stats, types) == [(None, None, 0), ("a", "a", 0)]
     assert file_stats("data-1.parquet", stats, types) == decode_stats(stats, types)
+
+
+@pytest.mark.parametrize("codec", ["zlib", "zstd"])
+def test_chunks_that_are_cut_off_or_too_large_are_corrupt(codec: str) -> None:
+    text = b"".join(b"%d " % number for number in range(2000))
+    raw = zlib.compressobj(wbits=-15)
+    data = raw.compress(text) + raw.flush() if codec == "zlib" else zstandard.ZstdCompressor().compress(text)
+
+    def content(chunk: bytes, most: int) -> bytes:
+        return orc.decompress((len(chunk) << 1).to_bytes(3, "little") + chunk, codec, most, 1 << 20)
+
+    assert content(data, len(text)) == text
+    for cut in (1, 5, len(data) // 2):
+        with pytest.raises(CorruptFile, match=r"cut off|decompressed"):
+            content(data[:-cut], len(text))
+    with pytest.raises(CorruptFile, match=str(len(text) - 1)):
+        content(data, len(text) - 1)
