@@ -175,7 +175,8 @@ class CountingSpill(Spill):
 def test_what_does_not_fit_is_spilled(tmp_path: Path) -> None:
     """Wide rows of several runs, and a budget of far fewer bytes than they have."""
     schema = schema_of({"merge-engine": "partial-update", "ignore-delete": "true"})
-    built, expected = BuiltTable(tmp_path / "t", schema), {}
+    built = BuiltTable(tmp_path / "t", schema)
+    expected: dict[int, str] = {}
     for run in range(40):
         rows = [{"id": key, "i": run, "l": None, "s": f"{run} {key} " * 150 if key % 40 == run else None, "d": None} for key in range(1500)]
         built.put(rows, level=0, source=FileSource.APPEND, key=ONLY_BUCKET, kinds=[0] * len(rows), first_sequence=run * len(rows))
@@ -186,3 +187,38 @@ def test_what_does_not_fit_is_spilled(tmp_path: Path) -> None:
     assert {row["id"]: {k: v for k, v in row.items() if v is not None} for row in found} == expected
     assert len(found) == 1500
     assert spill.files and spill.written > 1 << 20
+
+
+def test_deletes_that_nobody_counted_are_taken_out_of_files_that_overlap_nothing(tmp_path: Path) -> None:
+    """Old writers did not count them."""
+    built = BuiltTable(tmp_path / "t", schema_of({}))
+    for level, first in ((0, 0), (3, 10)):
+        rows = [{"id": first + i, "i": i, "l": None, "s": None, "d": None} for i in range(6)]
+        (file,) = built.put(rows, level=level, kinds=[3 if i % 2 else 0 for i in range(6)])
+        built.change(file, delete_row_count=None)
+    built.publish()
+    scan = Scan(built.store, columns=["id"])
+    assert {file.decision for file in scan.plan().files} == {MERGED}
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == [0, 2, 4, 10, 12, 14]
+    assert sorted(id_ for split in scan.splits() for id_ in split.to_arrow()["id"].to_pylist()) == [0, 2, 4, 10, 12, 14]
+
+
+@pytest.mark.parametrize(
+    "options, older, newer, where",
+    [
+        ({"merge-engine": "partial-update"}, (5, None), (None, "x"), "i = 5 AND s = 'x'"),
+        ({"merge-engine": "aggregation", "fields.i.aggregate-function": "sum"}, (1, None), (2, None), "i = 3"),
+    ],
+)
+def test_what_files_do_not_hold_by_themselves_may_come_out_of_them_together(
+    tmp_path: Path, options: Mapping[str, str], older: tuple[Any, Any], newer: tuple[Any, Any], where: str
+) -> None:
+    """Statistics of single files say nothing of it, unless they are about the key."""
+    built = BuiltTable(tmp_path / "t", schema_of(options))
+    for level, (i, s) in ((5, older), (3, newer)):
+        built.put([{"id": id_, "i": i, "l": None, "s": s, "d": None} for id_ in (1, 2)], level=level, first_sequence=10 - level)
+    built.publish()
+    assert Scan(built.store, where, columns=["id"]).to_arrow()["id"].to_pylist() == [1, 2]
+    assert Scan(built.store, f"({where}) AND id = 2", columns=["id"]).to_arrow()["id"].to_pylist() == [2]
+    scan = Scan(built.store, f"({where}) AND id = 3")
+    assert scan.to_arrow().num_rows == 0 and not scan.plan().to_read
