@@ -110,6 +110,18 @@ def test_each_file_is_a_split_and_so_is_each_section(table: Table, merged: Table
     assert shapes == [(2, False), (1, True), (3, False)]
 
 
+@pytest.mark.parametrize(("keys", "options", "raw"), [(("id",), {"bucket": "1"}, False), ((), {"bucket": "-1"}, True)])
+def test_a_file_alone_in_level_0_may_hold_deletes_where_there_are_keys(
+    tmp_path: Path, keys: tuple[str, ...], options: dict[str, str], raw: bool
+) -> None:
+    built = BuiltTable(tmp_path / "t", schema({"id": "INT", "a": "INT", "s": "STRING"}, keys, options=options))
+    built.put([row(i) for i in range(5)], level=0, source=FileSource.APPEND)
+    built.publish()
+    (found,) = Table(built.store).scan().splits()
+    assert isinstance(found.split, DataSplit) and found.split.raw_convertible == raw
+    assert len(rows(found)) == 5
+
+
 def test_a_split_is_read_in_whatever_form_it_is_held(table: Table) -> None:
     (split, *_) = table.scan("a = 1", columns=["id"]).splits()
     data = split.to_bytes()
