@@ -176,7 +176,7 @@ def test_what_does_not_fit_is_spilled(tmp_path: Path) -> None:
     """Wide rows of several runs, and a budget of far fewer bytes than they have."""
     schema = schema_of({"merge-engine": "partial-update", "ignore-delete": "true"})
     built = BuiltTable(tmp_path / "t", schema)
-    expected: dict[int, str] = {}
+    expected: dict[Any, dict[str, Any]] = {}
     for run in range(40):
         rows = [{"id": key, "i": run, "l": None, "s": f"{run} {key} " * 150 if key % 40 == run else None, "d": None} for key in range(1500)]
         built.put(rows, level=0, source=FileSource.APPEND, key=ONLY_BUCKET, kinds=[0] * len(rows), first_sequence=run * len(rows))
