@@ -4,7 +4,7 @@
 
 How many rows a row group has:
 
-* 20,000, which makes a lookup of a few rows cheap (and compresses better than more), but so many that a full file has no more than 5,000
+* 16,384, which makes a lookup of a few rows cheap (and compresses better than more), but so many that a full file has no more than 5,000
   column chunks,
 * no more than 64 MiB in memory, less when the budget is small (an eighth of it, but 64 KiB for each column and 4 MiB in all),
 * no more than the file still takes until its target size, by the size of the rows so far; Java looks at the size after every 1,000 rows,
@@ -33,7 +33,7 @@ from maintainer.storage.layout import FileNames, Layout
 from maintainer.storage.storage import Storage
 from maintainer.table.options import TableOptions
 
-GROUP_ROWS = 20_000
+GROUP_ROWS = 16_384
 MAX_CHUNKS = 5_000
 _GROUP_BYTES = 64 << 20
 _LEAST_GROUP_BYTES = 4 << 20

@@ -74,7 +74,7 @@ def test_a_stripe_is_a_row_group(storage: Storage) -> None:
     assert meta.file_size == len(data)
     found = arrow_orc.ORCFile(io.BytesIO(data))
     rows = [found.read_stripe(number).num_rows for number in range(found.nstripes)]
-    assert (len(rows) > 1, sum(rows), rows[0]) == (True, count, 20_000)
+    assert (len(rows) > 1, sum(rows), rows[0]) == (True, count, 16_384)
     table = found.read()
     assert table.column_names == ["_KEY_id", "_SEQUENCE_NUMBER", "_VALUE_KIND", *schema.names]
     assert table["t"].to_pylist() == columns["t"]

@@ -189,7 +189,8 @@ def test_compression_that_parquet_does_not_have(storage: Storage) -> None:
 
 
 def test_zstd_level(storage: Storage) -> None:
-    sizes = [write_rows(storage, SCHEMA, rows(0, 20_000), options={"file.compression.zstd-level": n})[0].file_size for n in ("1", "15")]
+    texts = kv_table(SCHEMA, {"id": range(10_000), "name": [f"name {i * 7919 % 10_007}" for i in range(10_000)]})
+    sizes = [write_rows(storage, SCHEMA, texts, options={"file.compression.zstd-level": n})[0].file_size for n in ("1", "15")]
     assert sizes[1] < sizes[0]
 
 
@@ -200,13 +201,13 @@ def test_no_rows_no_file(storage: Storage) -> None:
 
 
 def test_rows_of_many_calls_become_full_row_groups(storage: Storage) -> None:
-    cuts = [0, 1, 5, 19_000, 33_333, 33_334, 60_001]
+    cuts = [0, 1, 5, 16_000, 33_333, 33_334, 49_153]
     (meta,) = write_rows(storage, SCHEMA, *(rows(start, stop) for start, stop in pairwise(cuts)), options={"target-file-size": "4 mb"})
     with open_file(storage, meta, SCHEMA) as file:
-        assert [group.rows for group in file.row_groups] == [20_000, 20_000, 20_000, 1]
-        assert file.read(["id"])["id"].to_pylist() == [*range(60_001)]
-    assert (meta.min_key, meta.max_key) == (builders.row(0), builders.row(60_000))
-    assert (meta.min_sequence_number, meta.max_sequence_number) == (0, 60_000)
+        assert [group.rows for group in file.row_groups] == [16_384, 16_384, 16_384, 1]
+        assert file.read(["id"])["id"].to_pylist() == [*range(49_153)]
+    assert (meta.min_key, meta.max_key) == (builders.row(0), builders.row(49_152))
+    assert (meta.min_sequence_number, meta.max_sequence_number) == (0, 49_152)
 
 
 @pytest.mark.parametrize("compressible", [True, False])
