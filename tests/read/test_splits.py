@@ -25,7 +25,7 @@ from maintainer.data.deletions import write_deletions
 from maintainer.data.spill import Spill
 from maintainer.errors import CorruptFile, MaintainerError, MissingFile, Unsupported, UsageError
 from maintainer.format import split as codec
-from maintainer.model.files import FileSource
+from maintainer.model.files import EMPTY_ROW, BucketKey, FileSource
 from maintainer.model.split import DataSplit, DeletionFile, IndexedSplit, Split
 from maintainer.read import vectors
 from maintainer.read.scan import Scan
@@ -115,7 +115,7 @@ def test_a_file_alone_in_level_0_may_hold_deletes_where_there_are_keys(
     tmp_path: Path, keys: tuple[str, ...], options: dict[str, str], raw: bool
 ) -> None:
     built = BuiltTable(tmp_path / "t", schema({"id": "INT", "a": "INT", "s": "STRING"}, keys, options=options))
-    built.put([row(i) for i in range(5)], level=0, source=FileSource.APPEND)
+    built.put([row(i) for i in range(5)], level=0, source=FileSource.APPEND, key=BucketKey(EMPTY_ROW, 0))
     built.publish()
     (found,) = Table(built.store).scan().splits()
     assert isinstance(found.split, DataSplit) and found.split.raw_convertible == raw
