@@ -100,7 +100,16 @@ def test_empty_and_missing_lists_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"size": -1}, {"rows": -1}, {"level": -1}, {"level": 128}, {"extra_files": ("a", None)}, {"value_stats_cols": (None,)}, {"file_source": 2}]
+    "changes",
+    [
+        {"size": -1},
+        {"rows": -1},
+        {"level": -1},
+        {"level": 128},
+        {"extra_files": ("a", None)},
+        {"value_stats_cols": (None,)},
+        {"file_source": 2},
+    ],
 )
 def test_impossible_values_of_a_data_file_are_corrupt(changes: dict[str, Any]) -> None:
     body = encode_data_file(file_meta(**changes), 12) if "file_source" not in changes else encode_data_file(_with_source(2), 12)
