@@ -61,7 +61,7 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], schema: TableSchema, l
         columns.append(array)
     names = [str(i) for i in range(len(columns))]
     order = pc.sort_indices(pa.table(columns, names=names), sort_keys=orders)
-    return table.take(order if limit is None else order.slice(0, limit))
+    return table.take(order if limit is None or limit >= len(order) else order.slice(0, limit))
 
 
 def before(table: pa.Table, row: pa.Table, keys: Sequence[SortKey], schema: TableSchema, ties: bool = False) -> npt.NDArray[np.bool_]:

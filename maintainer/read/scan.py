@@ -267,7 +267,7 @@ class Scan:
 
 def _first_rows(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield batch.slice(0, limit)
+        yield batch if batch.num_rows <= limit else batch.slice(0, limit)
         limit -= batch.num_rows
         if limit <= 0:
             return

@@ -67,6 +67,12 @@ def test_every_stream_is_fresh(table: BuiltTable) -> None:
     assert 1000 in pa.table(scan)["id"].to_pylist()
 
 
+def test_a_limit_may_be_larger_than_any_table(table: BuiltTable) -> None:
+    for limit in (2**31, 2**63, 10**30):
+        for order in (None, "id DESC"):
+            assert Scan(table.store, limit=limit, order_by=order).to_arrow().num_rows == Scan(table.store).to_arrow().num_rows > 0
+
+
 def test_duckdb_polars_and_pandas_see_the_same_rows(table: BuiltTable) -> None:
     found = Scan(table.store, "a IN (1, 2)", ["id", "x"])
     rows = sorted((row["id"], row["x"]) for row in LIVE if row["a"] in (1, 2))
