@@ -179,6 +179,8 @@ class Scan:
                 raise UsageError(f"snapshot_id is the number of a snapshot, not {self.snapshot_id!r}")
             snapshot: Snapshot | None = self.store.snapshot(self.snapshot_id)
         elif self.tag is not None:
+            if not isinstance(self.tag, str):
+                raise UsageError(f"tag is the name of a tag, not {self.tag!r}")
             snapshot = self.store.tag(self.tag)
         elif self.as_of is not None:
             snapshot = travel.at_time(self.store, self.as_of)
@@ -214,10 +216,12 @@ class Scan:
         """The columns that come out, and the sort keys; `also` is a column that is not the table's."""
         if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 0):
             raise UsageError(f"limit must be a number of rows, not {self.limit!r}")
-        if self.memory is not None and (isinstance(self.memory, bool) or not isinstance(self.memory, Integral)):
+        if self.memory is not None and (isinstance(self.memory, bool) or not isinstance(self.memory, Integral) or self.memory < 0):
             raise UsageError(f"memory is a number of bytes, not {self.memory!r}")
         if self.spill is not None and not hasattr(self.spill, "limit"):
             raise UsageError(f"spill is a maintainer.Spill, not {self.spill!r}")
+        if not isinstance(self.columns, Iterable | None):
+            raise UsageError(f"columns are given by their names, not by {self.columns!r}")
         columns = schema.names if self.columns is None else (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
         for name in columns:
             if not isinstance(name, str):

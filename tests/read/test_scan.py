@@ -230,6 +230,9 @@ def test_wrong_questions_are_refused(table: BuiltTable) -> None:
         (lambda: Scan(store, as_of=1.5), "a time is wanted, a text like .*, or whole milliseconds since 1970, not 1.5"),  # type: ignore[arg-type]
         (lambda: Scan(store, snapshot_id="1"), "snapshot_id is the number of a snapshot, not '1'"),  # type: ignore[arg-type]
         (lambda: Scan(store, columns=[0]), "columns are given by their names, not by 0"),  # type: ignore[list-item]
+        (lambda: Scan(store, columns=5), "columns are given by their names, not by 5"),  # type: ignore[arg-type]
+        (lambda: Scan(store, tag=5), "tag is the name of a tag, not 5"),  # type: ignore[arg-type]
+        (lambda: Scan(store, memory=-1), "memory is a number of bytes, not -1"),
         (lambda: Scan(store, memory="10 mb"), "memory is a number of bytes, not '10 mb'"),  # type: ignore[arg-type]
         (lambda: Scan(store, spill="/tmp"), "spill is a maintainer.Spill, not '/tmp'"),  # type: ignore[arg-type]
         (lambda: Scan(store, snapshot_id=1, tag="t"), "only one of"),
