@@ -294,8 +294,7 @@ def meant_option(key: str) -> str | None:
 def _kind_findings(schema: TableSchema) -> Iterator[Finding]:
     options = TableOptions.of(schema)
     if not schema.primary_keys:
-        why = "only primary-key tables are maintained; of others, those without deletion vectors are read"
-        yield Finding("no primary key", why, reading=options.deletion_vectors_enabled)
+        yield Finding("no primary key", "only primary-key tables are maintained; others are read")
         return
     if options.bucket == -1:
         yield Finding("bucket = -1", "tables with dynamic buckets are not supported yet (new tables: 'bucket' = '<number>')")

@@ -135,8 +135,7 @@ def test_a_table_without_primary_key() -> None:
     with pytest.raises(Unsupported, match="no primary key"):
         check_maintainable(table)
     check_readable(table)
-    with pytest.raises(Unsupported, match="no primary key"):
-        check_readable(replace(table, options=GOOD))
+    check_readable(replace(table, options=GOOD))
 
 
 def test_a_primary_key_without_all_partition_keys() -> None:
