@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from maintainer.errors import UsageError
 from maintainer.model.schema import TableSchema
 from maintainer.quiet import log_quietly
-from maintainer.table.store import TableStore, create_store, open_store
+from maintainer.table.opening import create_store, open_store
+from maintainer.table.store import TableStore
 
 if TYPE_CHECKING:
     from maintainer.api.account import PassReport

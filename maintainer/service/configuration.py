@@ -33,9 +33,9 @@ from maintainer.service import document
 from maintainer.service.document import Document, Place, name_of
 from maintainer.service.masking import LEAST_SECRET, MASK, is_secret, leaves, secret_texts, shown_uri
 from maintainer.storage.schemes import library_scheme
+from maintainer.table.opening import IMMUTABLE
 from maintainer.table.option_text import parse_duration, parse_memory_size
 from maintainer.table.options import TableOptions
-from maintainer.table.store import IMMUTABLE
 from maintainer.table.support import is_known_option, meant_option
 
 LEAST_POLL, MOST_POLL = 0.05, 86400.0

@@ -29,7 +29,7 @@ from maintainer.maintain.plan import PlanRequest
 from maintainer.model.files import BucketKey
 from maintainer.model.snapshot import CommitKind
 from maintainer.model.work import Result, Work
-from maintainer.table.store import open_store
+from maintainer.table.opening import open_store
 from tests.support.evolve import set_options
 from tests.support.small_table import SmallTable
 from tests.support.tables import append, make_table

@@ -19,7 +19,8 @@ from maintainer.errors import MaintainerError
 from maintainer.storage import remote
 from maintainer.storage.local import LocalStorage
 from maintainer.storage.storage import Storage
-from maintainer.table.store import TableStore, create_store, open_store
+from maintainer.table.opening import create_store, open_store
+from maintainer.table.store import TableStore
 from tests.support import striking_disk, striking_filesystem, striking_storage
 from tests.support.campaign import share
 from tests.support.crashes import QUICK, SCENES, Before, Scene, check_aftermath, check_unreliable, hides, work_with_an_unreliable_store

@@ -21,7 +21,8 @@ from maintainer.maintain.plan import PlanRequest
 from maintainer.maintain.transport import plan_from_json, plan_to_json, result_from_json, result_to_json
 from maintainer.model.types import DataType, TypeRoot
 from maintainer.model.work import Result
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.opening import open_store
+from maintainer.table.store import TableStore
 from tests.support.campaign import share
 from tests.support.evolve import add_column
 from tests.support.small_table import SmallTable

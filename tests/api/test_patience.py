@@ -10,7 +10,8 @@ import pytest
 from maintainer.api.maintenance import Known, plan_pass, run_pass
 from maintainer.errors import UsageError
 from maintainer.maintain.plan import PlanRequest
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.opening import open_store
+from maintainer.table.store import TableStore
 from tests.support.small_table import SmallTable
 
 

@@ -17,7 +17,7 @@ import maintainer
 from maintainer.api.maintenance import run_pass
 from maintainer.commit.committer import Committer
 from maintainer.errors import CommitConflict, MissingFile
-from maintainer.table.store import open_store
+from maintainer.table.opening import open_store
 from tests.peers import readers
 from tests.support import crashes
 from tests.support.campaign import share

@@ -17,8 +17,8 @@ from maintainer.model.types import DataType
 from maintainer.storage.layout import Layout
 from maintainer.storage.local import LocalStorage
 from maintainer.table.manifests import merge_into
+from maintainer.table.opening import open_store
 from maintainer.table.options import TableOptions
-from maintainer.table.store import open_store
 from tests.support.builders import entry, file_meta, row, types
 from tests.support.java_cases import java_case
 

@@ -22,8 +22,9 @@ from maintainer.model.commit import CommitMessage
 from maintainer.model.files import EMPTY_ROW, FileSource
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage.storage import OutcomeUnknown
+from maintainer.table.opening import open_store
 from maintainer.table.options import TableOptions
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.store import TableStore
 from tests.support.builders import file_meta
 from tests.support.metadata_tables import append, bucket, commit, empty_table, faulty, group, latest, names, result, state
 
@@ -438,7 +439,7 @@ from maintainer.commit.committer import Committer
 from maintainer.model.commit import CommitMessage
 from maintainer.model.files import EMPTY_ROW, FileSource
 from maintainer.model.snapshot import Snapshot
-from maintainer.table.store import open_store
+from maintainer.table.opening import open_store
 from tests.support.builders import file_meta
 committer = Committer(open_store(sys.argv[1]))
 for round_ in range(int(sys.argv[3])):

@@ -19,8 +19,9 @@ from maintainer.errors import CommitStateUnknown, StorageError, Unsupported, Usa
 from maintainer.format import snapshot_json
 from maintainer.model.snapshot import Snapshot
 from maintainer.storage import remote
+from maintainer.table.opening import create_store
 from maintainer.table.options import TableOptions
-from maintainer.table.store import TableStore, create_store
+from maintainer.table.store import TableStore
 from tests.support import builders
 from tests.support.builders import file_meta
 from tests.support.metadata_tables import OPTIONS, append, bucket, commit, empty_table, latest, names, result

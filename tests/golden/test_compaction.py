@@ -31,8 +31,9 @@ from maintainer.model.files import DataFileMeta, FileSource
 from maintainer.model.predicate import Leaf, Op
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD, TableSchema
 from maintainer.read.scan import Scan
+from maintainer.table.opening import open_store
 from maintainer.table.state import TableState, load_state
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.store import TableStore
 from tests.support import golden
 from tests.support.java_cases import CASES
 

@@ -26,8 +26,8 @@ from maintainer.read.explanation import FileDecision
 from maintainer.read.residual import evaluate
 from maintainer.read.scan import Scan
 from maintainer.read.sql import parse_predicate
+from maintainer.table.opening import open_store
 from maintainer.table.state import load_state
-from maintainer.table.store import open_store
 from tests.support import golden
 from tests.support.builders import schema
 from tests.support.built_tables import BuiltTable, table_of

@@ -12,7 +12,7 @@ from maintainer.data.values import json_rows
 from maintainer.model.schema import TableSchema
 from maintainer.model.types import DataType
 from maintainer.read.scan import Scan
-from maintainer.table.store import open_store
+from maintainer.table.opening import open_store
 from tests.golden.test_rows import LEFT
 from tests.peers.readers import bag
 from tests.support import golden

@@ -10,7 +10,7 @@ import pytest
 from maintainer.data.values import json_rows
 from maintainer.errors import Unsupported
 from maintainer.read.scan import Scan
-from maintainer.table.store import open_store
+from maintainer.table.opening import open_store
 from tests.support import golden
 
 EVOLUTION = "data-evolution.enabled = true: rows are spread over several files"

@@ -29,8 +29,8 @@ from maintainer.model.files import IndexFileMeta
 from maintainer.model.predicate import And, Leaf, Or, Predicate
 from maintainer.model.types import DataType
 from maintainer.read.scan import Scan
+from maintainer.table.opening import open_store
 from maintainer.table.state import load_state
-from maintainer.table.store import open_store
 from tests.support.campaign import share
 from tests.support.plain_values import KINDS, Kind, Question, array_matches, array_of, array_questions, matches, questions
 from tests.support.sorted_index import reading

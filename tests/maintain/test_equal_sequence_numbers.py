@@ -11,7 +11,7 @@ import pytest
 
 from maintainer.api.maintenance import run_pass
 from maintainer.api.table import Table
-from maintainer.table.store import open_store
+from maintainer.table.opening import open_store
 from tests.peers import readers
 from tests.support.small_table import SmallTable, arrow_of
 

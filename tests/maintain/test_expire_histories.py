@@ -20,7 +20,8 @@ import maintainer
 from maintainer.api.maintenance import run_pass
 from maintainer.errors import MaintainerError, StorageError
 from maintainer.maintain.reclaim.expire import Expiry, expire
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.opening import open_store
+from maintainer.table.store import TableStore
 from tests.support import kept
 from tests.support.campaign import share
 from tests.support.evolve import set_options

@@ -17,8 +17,8 @@ from maintainer.format import source_meta
 from maintainer.maintain import compact
 from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, BucketKey, IndexFileMeta
+from maintainer.table.opening import open_store
 from maintainer.table.state import load_state
-from maintainer.table.store import open_store
 from tests.support.builders import type_
 from tests.support.campaign import share
 from tests.support.evolve import retype_column, set_options

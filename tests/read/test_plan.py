@@ -26,7 +26,7 @@ from maintainer.read.decisions import INDEXED, MERGED, PRUNED, RAW, ScanPlan
 from maintainer.read.explanation import Explanation
 from maintainer.read.ordinals import ranges_of
 from maintainer.read.scan import Scan
-from maintainer.table.store import open_store
+from maintainer.table.opening import open_store
 from tests.support.builders import row as key_of
 from tests.support.builders import schema, type_
 from tests.support.built_tables import BuiltTable

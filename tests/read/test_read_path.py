@@ -30,7 +30,8 @@ from maintainer.read import evaluate
 from maintainer.read.decisions import INDEXED, MERGED, PRUNED, RAW
 from maintainer.read.evaluate import BucketIndexes
 from maintainer.read.scan import Scan
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.opening import open_store
+from maintainer.table.store import TableStore
 from tests.support.builders import schema, type_
 from tests.support.built_tables import BuiltTable
 from tests.support.evolve import add_column, rename_column, retype_column

@@ -30,7 +30,8 @@ from maintainer.read.scan import Scan
 from maintainer.read.sql import parse_predicate
 from maintainer.storage.local import LocalStorage
 from maintainer.storage.ranges import RangeFile, RangeInput
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.opening import open_store
+from maintainer.table.store import TableStore
 from tests.support import campaign
 from tests.support.builders import schema
 from tests.support.built_tables import BuiltTable

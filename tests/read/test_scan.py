@@ -22,8 +22,8 @@ from maintainer.model.predicate import Or
 from maintainer.read.decisions import INDEXED, PRUNED, RAW
 from maintainer.read.expression import col
 from maintainer.read.scan import Scan
+from maintainer.table.opening import open_store
 from maintainer.table.state import SnapshotExpired
-from maintainer.table.store import open_store
 from tests.support.builders import schema, type_
 from tests.support.built_tables import BuiltTable
 from tests.support.evolve import retype_column

@@ -21,7 +21,8 @@ import pytest
 
 import maintainer
 from maintainer.api.table import Table
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.opening import open_store
+from maintainer.table.store import TableStore
 from tests.peers import readers
 from tests.support import s3
 from tests.support.campaign import share

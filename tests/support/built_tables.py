@@ -40,7 +40,8 @@ from maintainer.model.schema import TableSchema
 from maintainer.model.snapshot import BATCH_IDENTIFIER, CommitKind, Snapshot
 from maintainer.model.values import order_keys
 from maintainer.storage.layout import FileNames
-from maintainer.table.store import TableStore, create_store, open_store
+from maintainer.table.opening import create_store, open_store
+from maintainer.table.store import TableStore
 from maintainer.write.bucketing import group
 from tests.support.sorted_index import build_arrays
 

@@ -22,7 +22,8 @@ from maintainer.errors import CommitStateUnknown, MaintainerError
 from maintainer.maintain.plan import PlanRequest
 from maintainer.maintain.reclaim.expire import expire
 from maintainer.storage.storage import Storage
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.opening import open_store
+from maintainer.table.store import TableStore
 from tests.peers import readers
 from tests.support.command import run
 from tests.support.consumer import followed

@@ -17,7 +17,7 @@ from maintainer.commit.manifest_files import ManifestWriter
 from maintainer.format import snapshot_json
 from maintainer.model.files import FileKind
 from maintainer.model.snapshot import CommitKind
-from maintainer.table.store import open_store
+from maintainer.table.opening import open_store
 from tests.support.small_table import arrow_of
 from tests.support.striking_storage import named_by
 

@@ -15,8 +15,9 @@ from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta, IndexFile
 from maintainer.model.snapshot import Snapshot
 from maintainer.model.work import Result, WorkKind
 from maintainer.storage.local import LocalStorage
+from maintainer.table.opening import create_store
 from maintainer.table.state import TableState, load_state
-from maintainer.table.store import TableStore, create_store
+from maintainer.table.store import TableStore
 from tests.support import builders
 
 OPTIONS = {"bucket": "2", "deletion-vectors.enabled": "true", "commit.min-retry-wait": "1 ms"}

@@ -28,8 +28,9 @@ import maintainer
 from maintainer.api.table import Table
 from maintainer.storage.local import LocalStorage
 from maintainer.storage.remote import RemoteStorage
+from maintainer.table.opening import open_store
 from maintainer.table.state import SnapshotExpired
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.store import TableStore
 from tests.support.small_table import arrow_of
 from tests.support.striking_storage import named_by
 

@@ -20,8 +20,9 @@ from maintainer.model.bucket import BucketState
 from maintainer.model.files import EMPTY_ROW, BucketKey, DataFileMeta
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
 from maintainer.model.snapshot import CommitKind
+from maintainer.table.opening import open_store
 from maintainer.table.state import TableState, load_state
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.store import TableStore
 
 KINDS = ("+I", "-U", "+U", "-D")
 

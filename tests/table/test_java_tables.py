@@ -15,8 +15,9 @@ from maintainer.errors import UsageError
 from maintainer.format import binary_row, index_manifest, source_meta
 from maintainer.model.files import DELETION_VECTORS, BucketKey, DataFileMeta, IndexFileMeta
 from maintainer.model.schema import TableSchema
+from maintainer.table.opening import open_store
 from maintainer.table.state import TableState, load_state
-from maintainer.table.store import TableStore, open_store
+from maintainer.table.store import TableStore
 from tests.support.java_cases import CASES, java_case
 
 TABLES = [(path.name.removesuffix(".tar.gz").removesuffix(".after"), ".after." in path.name) for path in sorted(CASES.glob("*.tar.gz"))]

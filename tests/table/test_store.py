@@ -8,7 +8,8 @@ import pytest
 
 from maintainer.errors import CorruptFile, CorruptTable, NotATable, Unsupported, UsageError
 from maintainer.format import schema_json
-from maintainer.table.store import TableStore, check_branch, create_store, open_store, table_uri
+from maintainer.table.opening import check_branch, create_store, open_store, table_uri
+from maintainer.table.store import TableStore
 from tests.support import builders
 from tests.support.builders import file_meta
 from tests.support.metadata_tables import append, empty_table, latest

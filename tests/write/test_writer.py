@@ -18,8 +18,9 @@ from maintainer.data.reader import open_data_file
 from maintainer.errors import CommitStateUnknown, StorageError, Unsupported, UsageError
 from maintainer.model.files import DataFileMeta, FileSource
 from maintainer.model.schema import KIND_FIELD, SEQUENCE_FIELD
+from maintainer.table.opening import create_store, open_store
 from maintainer.table.state import load_state
-from maintainer.table.store import TableStore, create_store, open_store
+from maintainer.table.store import TableStore
 from maintainer.write import writer as writer_module
 from maintainer.write.writer import Writer
 from tests.support.builders import type_
