@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import maintainer
 from maintainer.api.table import Table
 from maintainer.cli.main import app
+from maintainer.data.writer import GROUP_ROWS
 from maintainer.table.store import TableStore
 from tests.support import peers
 from tests.support.s3 import Bucket, hooked
@@ -246,5 +247,5 @@ class TestRequests:
         metadata = count(lambda fresh: fresh.coverage())["get"]
         whole = count(lambda fresh: fresh.scan().to_arrow())["get"] - metadata
         assert whole <= 1 + -(-file.size // (4 << 20)), "the footer, and ranges of 4 to 8 MB"
-        groups = 5
+        groups = -(-file.rows // GROUP_ROWS)
         assert count(lambda fresh: fresh.scan(columns=["id"]).to_arrow())["get"] - metadata <= 1 + groups, "of a row group, one range"
